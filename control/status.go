@@ -1,0 +1,133 @@
+package control
+
+import (
+	"time"
+
+	"edgegateway/device"
+	"edgegateway/pipeline"
+)
+
+// Status is everything the page, the metrics and the commands show: one consistent picture, taken at Time. Slices are
+// sorted by name.
+type Status struct {
+	Gateway string
+	Version string
+	Time    time.Time
+	Started time.Time
+	// Problems says in plain words what needs a person, worst first. Empty means that all is well.
+	Problems []Problem
+	Devices  []Device
+	Streams  []Stream
+	Uplinks  []Uplink
+	Lanes    []Lane
+}
+
+// Severity ranks a Problem.
+type Severity string
+
+// Severities: a warning is data at risk, an error is data that is not stored or not delivered now.
+const (
+	Warning Severity = "warning"
+	Error   Severity = "error"
+)
+
+// Problem is one thing that needs a person.
+type Problem struct {
+	Severity Severity
+	Where    string // "device boiler", "uplink cloud", "lane default"
+	Text     string
+}
+
+// Device is a device with its last values.
+type Device struct {
+	Name   string
+	Driver string
+	device.Status
+	Values []LastValue // newest message of each topic, sorted by topic; at most 500
+	Hidden int         // topics that did not fit into Values
+}
+
+// LastValue is the newest message of a topic.
+type LastValue struct {
+	Topic   string
+	Value   string // as a person reads it, at most 64 characters
+	Unit    string
+	Quality pipeline.Quality
+	Reason  string
+	Time    time.Time
+}
+
+// Stream is a stream with what waits for each of its uplinks.
+type Stream struct {
+	Name string
+	Lane string
+	// Records is the number stored since the log began, Rate the records a second over the last 10 s.
+	Records uint64
+	Rate    float64
+	// Backlog is that of the uplink furthest behind.
+	Backlog Backlog
+	// Refused counts messages that were not taken since the start: lane full or stopped.
+	Refused uint64
+}
+
+// Backlog is what is stored and not yet confirmed.
+type Backlog struct {
+	Records uint64
+	Bytes   uint64        // of the records' data, estimated from their mean size
+	Age     time.Duration // of the oldest record; 0 without a backlog
+}
+
+// LinkState is how an uplink does for one stream, in one word.
+type LinkState string
+
+// The states of a link.
+const (
+	Connecting LinkState = "connecting"
+	Sending    LinkState = "sending" // connected; idle or sending
+	Waiting    LinkState = "waiting" // failed; the next try comes after a pause
+	Stopped    LinkState = "stopped" // its lane has stopped, or it was told to
+)
+
+// Uplink is one uplink of one stream.
+type Uplink struct {
+	Name   string
+	Driver string
+	Stream string
+	State  LinkState
+	Since  time.Time
+	// Error is the last error in plain words; it stays until the next confirmation. NextTry is set while Waiting.
+	Error   string
+	NextTry time.Time
+	// LastAck is when the far broker last confirmed a record; zero if never since the start.
+	LastAck     time.Time
+	Acked       uint64 // records confirmed since the start
+	Rate        float64
+	Backlog     Backlog
+	DeadLetters uint64 // refused for good and kept
+}
+
+// LaneState is how a lane does, in one word.
+type LaneState string
+
+// The states of a lane.
+const (
+	LaneOK      LaneState = "ok"
+	LaneFull    LaneState = "full"    // at max_bytes, or no space on the disk
+	LaneStopped LaneState = "stopped" // I/O error, damage, or it could not be opened; Error says which
+)
+
+// Lane is one log directory.
+type Lane struct {
+	Name     string
+	State    LaneState
+	Error    string
+	Epoch    uint64
+	Bytes    int64 // on disk
+	MaxBytes int64
+	Segments int
+	// FullIn is the forecast until max_bytes at the present rate; 0 when the lane is not growing.
+	FullIn  time.Duration
+	Commits uint64
+	Dropped uint64 // records dropped by drop_oldest and max_age since the log began
+	Refused uint64 // records refused by drop_newest since the log began
+}

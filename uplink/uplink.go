@@ -1,0 +1,46 @@
+package uplink
+
+import (
+	"context"
+	"log/slog"
+
+	"edgegateway/pipeline"
+)
+
+// Driver is an uplink's section of the config file, strictly decoded. A driver may also have
+// `Check() []pipeline.Problem` for what a single field cannot tell.
+type Driver interface {
+	// Open makes a session with the far broker: it dials, signs in and checks what it can. The Runner calls it again
+	// with back-off for as long as it fails. It returns when ctx ends.
+	Open(ctx context.Context, env Env) (Session, error)
+}
+
+// Env is what the gateway gives a driver for one session: one uplink of one stream.
+type Env struct {
+	Gateway string // gateway id
+	Stream  string
+	Epoch   uint64 // life of the lane's log
+	Uplink  string // name in the config
+	Log     *slog.Logger
+}
+
+// Record is one record on its way out.
+type Record struct {
+	ID      pipeline.RecordID
+	Message pipeline.Message
+	JSON    []byte // the payload of docs/payload.md; must not be changed
+}
+
+// Session is one life of a connection. The Runner sends records in sequence, without gaps, and gives the session up at
+// the first sign of trouble; a new session begins again at the first record that has no final outcome. So a driver
+// needs no queue, no retry and no timer of its own.
+type Session interface {
+	// Send hands over records in order. It may return before they are confirmed and may be called again at once; it
+	// blocks while the client's own buffers are full, until ctx ends. report is called once for each record, in any
+	// order, from any goroutine, also before Send returns; it never blocks. An error of Send means that the session
+	// is of no more use: records without a report are in doubt and will be sent again by the next session.
+	Send(ctx context.Context, recs []Record, report func(seq uint64, o Outcome)) error
+	// Close ends the session at once, whatever is in flight. After it has returned report is not called any more.
+	// It must not wait for the broker for more than a second.
+	Close()
+}
