@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Installs what the tests run against and leaves alone what is there already: brokers, clients and a browser from package
+# registries, nothing by hand. Called by `make test` and, for the one part they need, by the tests themselves.
+#
+#   test/setup.sh [PART ...]     parts: apt python kafka nats (default: all)
+#
+# Everything that is not a Debian package goes to $EDGE_TEST_CACHE (default: ~/.cache/edge-gateway-test).
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+cache=${EDGE_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/edge-gateway-test}
+mkdir -p "$cache"
+exec 9>"$cache/setup.lock"
+flock 9 # two test packages may ask at once
+
+say() { echo "setup: $*" >&2; }
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+apt() { # Debian packages, by the command each one brings
+  local missing=() pair
+  for pair in redis-server:redis-server mosquitto:mosquitto mosquitto_pub:mosquitto-clients chromium:chromium \
+    lintian:lintian dpkg-deb:dpkg java:default-jre-headless mvn:maven python3:python3 systemd-analyze:systemd; do
+    command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
+  done
+  python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+  [ ${#missing[@]} = 0 ] && return
+  say "installing ${missing[*]}"
+  as_root apt-get update -qq
+  # Nothing may start by itself: the tests start their own brokers on their own ports.
+  as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${missing[@]}" >"$cache/apt.log" 2>&1 ||
+    { tail -n 20 "$cache/apt.log" >&2; exit 1; }
+}
+
+python() { # pymodbus: a Modbus slave nobody here wrote; paho-mqtt: likewise a client
+  local want="pymodbus==3.16.1 paho-mqtt==2.1.0"
+  [ "$(cat "$cache/python.done" 2>/dev/null)" = "$want" ] && return
+  say "python: $want"
+  python3 -m venv "$cache/python"
+  # shellcheck disable=SC2086
+  "$cache/python/bin/pip" install -q --disable-pip-version-check $want
+  echo "$want" >"$cache/python.done"
+}
+
+kafka() {
+  local version=4.3.1
+  [ -e "$cache/kafka-$version/done" ] && return
+  say "kafka $version"
+  mkdir -p "$cache/kafka-$version"
+  cat >"$cache/kafka-$version/pom.xml" <<POM
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion><groupId>edgegateway</groupId><artifactId>kafka</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>$version</version></dependency>
+    <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-core</artifactId><version>2.26.1</version></dependency>
+    <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>2.26.1</version></dependency>
+  </dependencies>
+</project>
+POM
+  (cd "$cache/kafka-$version" && mvn -q -B dependency:copy-dependencies -DoutputDirectory=lib)
+  touch "$cache/kafka-$version/done"
+}
+
+nats() { # built from its Go module; Debian's 2.9 is years behind what users run
+  local bin="$cache/nats-server" mod="$here/tools"
+  [ -x "$bin" ] && [ "$bin" -nt "$mod/go.mod" ] && return
+  say "nats-server"
+  (cd "$mod" && CGO_ENABLED=0 go build -trimpath -o "$bin" github.com/nats-io/nats-server/v2)
+}
+
+[ $# -gt 0 ] || set -- apt python kafka nats
+for part in "$@"; do
+  case $part in
+    apt | python | kafka | nats) "$part" ;;
+    *) say "unknown part $part (want apt, python, kafka or nats)"; exit 2 ;;
+  esac
+done
