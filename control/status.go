@@ -44,7 +44,7 @@ type Device struct {
 	Driver string
 	device.Status
 	Values []LastValue // newest message of each topic, sorted by topic; at most 500
-	Hidden int         // topics that did not fit into Values
+	Hidden int         // topics that did not fit into Values; 1 also when it is not known how many
 }
 
 // LastValue is the newest message of a topic.

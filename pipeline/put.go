@@ -16,6 +16,9 @@ type Batch struct {
 	Once string
 	// Forget holds names that were used as Once and may be used for something new from now on.
 	Forget []string
+	// Order names the party that gets the acknowledgements, such as an MQTT client: done is called in the order of Put
+	// among the batches of one Order. Different parties never wait for each other.
+	Order string
 	// Urgent says that somebody waits for done: the commit is made at once. Otherwise it may wait up to the lane's
 	// max_delay, because flash wears with the number of commits.
 	Urgent bool
@@ -23,8 +26,8 @@ type Batch struct {
 
 // Sink is where sources put their messages. Pipeline implements it.
 type Sink interface {
-	// Put takes b and returns; it waits only for room in the lanes. Once Put has returned nil, done is called exactly
-	// once, in the order of the Put calls of one source: with nil when everything of b that any stream wants is on
+	// Put takes b, which belongs to the pipeline from then on, and returns; it waits only for room in the lanes. Once Put has returned nil, done is called exactly
+	// once, in the order of the Put calls of one Order: with nil when everything of b that any stream wants is on
 	// stable storage, or with an error when it is not and will not be. A source acknowledges from done and nowhere
 	// else. done must not block and must not call Put. It may be called before Put returns. It may be nil.
 	//

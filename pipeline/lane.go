@@ -1,0 +1,160 @@
+package pipeline
+
+import (
+	"context"
+	"strings"
+	"sync"
+)
+
+// Beginnings of the keys that the pipeline uses in a lane's state.
+const (
+	processorPrefix = "processor/" // then STREAM/N-KIND/TOPIC
+	oncePrefix      = "once/"      // then the Once name
+)
+
+// lane is the pipeline's side of one lane: it keeps processing and appending in one order, and holds the state that
+// decides over the next message. turn is a mutex whose wait a context can end, since appending may wait for room.
+type lane struct {
+	name      string
+	isDefault bool
+	turn      chan struct{}
+
+	mu    sync.Mutex        // guards what follows; held for a moment only, while turn may be held for long
+	log   Lane              // nil until attached
+	state map[string][]byte // as of the last Append, which is ahead of the last commit
+}
+
+func (l *lane) attach(log Lane) {
+	state := make(map[string][]byte)
+	for _, prefix := range [...]string{processorPrefix, oncePrefix} {
+		log.State(prefix, func(key string, value []byte) bool {
+			state[key] = append([]byte(nil), value...)
+			return true
+		})
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.log, l.state = log, state
+}
+
+// concerns reports whether a batch changes the names that the lane remembers, whatever its messages do.
+func (l *lane) concerns(b *Batch) bool {
+	if b.Once != "" && l.isDefault {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, name := range b.Forget {
+		if _, ok := l.state[oncePrefix+name]; ok {
+			return true
+		}
+	}
+	// A lane that has no log cannot say what it remembers: a source that asks to forget must hear of it.
+	return l.log == nil && len(b.Forget) > 0 && l.isDefault
+}
+
+// put processes the batch for the lane's streams and appends the result. The ticket learns of the commit.
+func (l *lane) put(ctx context.Context, b *Batch, streams []*stream, t *ticket) error {
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-l.turn }()
+
+	l.mu.Lock()
+	log := l.log
+	l.mu.Unlock()
+	if log == nil {
+		return ErrStopped
+	}
+	d := draft{lane: l}
+	var entries []Entry
+	repeated := b.Once != "" && d.get(oncePrefix+b.Once) != nil
+	if !repeated {
+		entries = d.process(b, streams)
+		if b.Once != "" {
+			d.set(oncePrefix+b.Once, []byte{1})
+		}
+	}
+	for _, name := range b.Forget {
+		if d.get(oncePrefix+name) != nil {
+			d.set(oncePrefix+name, nil)
+		}
+	}
+	// A repeated batch is appended empty, so that its acknowledgement comes after the commit of the first one.
+	t.expect()
+	if err := log.Append(ctx, entries, d.changes, b.Urgent, t.committed); err != nil {
+		t.withdraw()
+		return err
+	}
+	d.keep()
+	return nil
+}
+
+// remembered calls yield for each Once name with the prefix.
+func (l *lane) remembered(prefix string, yield func(name string)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key := range l.state {
+		if name, ok := strings.CutPrefix(key, oncePrefix); ok && strings.HasPrefix(name, prefix) {
+			yield(name)
+		}
+	}
+}
+
+// draft is the state as it will be if a batch is taken.
+type draft struct {
+	lane    *lane
+	changes []Change
+	index   map[string]int // place in changes; made when there are many
+}
+
+func (d *draft) process(b *Batch, streams []*stream) []Entry {
+	entries := make([]Entry, 0, len(b.Messages))
+	for i := range b.Messages {
+		for _, s := range streams {
+			if !s.wants(&b.Messages[i]) {
+				continue
+			}
+			if m, pass := s.process(b.Messages[i], d); pass {
+				entries = append(entries, Entry{Stream: s.Name, Time: m.Time, Data: Encode(nil, &m)})
+			}
+		}
+	}
+	return entries
+}
+
+func (d *draft) get(key string) []byte {
+	if i, ok := d.index[key]; ok {
+		return d.changes[i].Value
+	}
+	d.lane.mu.Lock()
+	defer d.lane.mu.Unlock()
+	return d.lane.state[key]
+}
+
+func (d *draft) set(key string, value []byte) {
+	if i, ok := d.index[key]; ok {
+		d.changes[i].Value = value
+		return
+	}
+	if d.index == nil {
+		d.index = make(map[string]int)
+	}
+	d.index[key] = len(d.changes)
+	d.changes = append(d.changes, Change{Key: key, Value: value})
+}
+
+// keep makes the draft the lane's state: the log has taken it.
+func (d *draft) keep() {
+	d.lane.mu.Lock()
+	defer d.lane.mu.Unlock()
+	for _, c := range d.changes {
+		if c.Value == nil {
+			delete(d.lane.state, c.Key)
+		} else {
+			d.lane.state[c.Key] = c.Value
+		}
+	}
+}
