@@ -35,7 +35,8 @@ const (
 type Problem struct {
 	Severity Severity
 	Where    string // "device boiler", "uplink cloud", "lane default"
-	Text     string
+	Text     string // what is wrong
+	Hint     string // what a person can do about it; may be empty
 }
 
 // Device is a device with its last values.

@@ -1,0 +1,148 @@
+package control
+
+import (
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"edgegateway/device"
+)
+
+const namespace = "edge_gateway_"
+
+// Collector shows the Monitor's picture to Prometheus. Nothing is counted twice: every figure is one of Status.
+type Collector struct {
+	status func() Status
+}
+
+// NewCollector returns a Collector over status, which is called once for each scrape.
+func NewCollector(status func() Status) *Collector { return &Collector{status} }
+
+// Describe implements prometheus.Collector. It describes nothing, which makes the collector an unchecked one: the
+// devices' counters are known only to their drivers.
+func (c *Collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	s := c.status()
+	e := exposition{out}
+	e.gauge("build_info", "Version of the gateway; the value is always 1.", 1, "version", s.Version, "goversion", runtime.Version())
+	e.gauge("start_time_seconds", "Start of the gateway, as seconds since 1970.", unixSeconds(s.Started))
+	e.problems(s.Problems)
+	for i := range s.Devices {
+		e.device(&s.Devices[i])
+	}
+	for i := range s.Streams {
+		e.stream(&s.Streams[i])
+	}
+	for i := range s.Uplinks {
+		e.uplink(&s.Uplinks[i])
+	}
+	for i := range s.Lanes {
+		e.lane(&s.Lanes[i])
+	}
+}
+
+// exposition writes metrics. Labels are given as name, value, name, value, …
+type exposition struct {
+	out chan<- prometheus.Metric
+}
+
+func (e exposition) problems(list []Problem) {
+	for _, severity := range []Severity{Warning, Error} {
+		n := 0
+		for _, p := range list {
+			if p.Severity == severity {
+				n++
+			}
+		}
+		e.gauge("problems", "Problems that need a person, as the page lists them.", float64(n), "severity", string(severity))
+	}
+}
+
+func (e exposition) device(d *Device) {
+	states := []device.State{device.Starting, device.Up, device.Degraded, device.Down}
+	emitStates(e, "device_state", "State of the device: 1 for the state that it is in.", states, d.State, "device", d.Name)
+	for name, n := range d.Counters {
+		if name = metricName(name); strings.HasSuffix(name, "_total") {
+			e.counter("device_"+name, "Counter of the device's driver: "+name+".", float64(n), "device", d.Name)
+		}
+	}
+}
+
+func (e exposition) stream(st *Stream) {
+	e.counter("stream_records_total", "Records stored since the log began.", float64(st.Records), "stream", st.Name)
+	e.counter("stream_refused_messages_total", "Messages not taken since the start: lane full or stopped.", float64(st.Refused), "stream", st.Name)
+}
+
+func (e exposition) uplink(u *Uplink) {
+	labels := []string{"uplink", u.Name, "stream", u.Stream}
+	states := []LinkState{Connecting, Sending, Waiting, Stopped}
+	emitStates(e, "uplink_state", "State of the uplink: 1 for the state that it is in.", states, u.State, labels...)
+	e.counter("uplink_acked_records_total", "Records that the far broker confirmed since the start.", float64(u.Acked), labels...)
+	e.gauge("uplink_last_ack_timestamp_seconds", "When the far broker last confirmed a record, as seconds since 1970; 0 if never.", unixSeconds(u.LastAck), labels...)
+	e.gauge("uplink_dead_letters", "Records refused for good and kept.", float64(u.DeadLetters), labels...)
+	e.gauge("backlog_records", "Records stored and not yet confirmed.", float64(u.Backlog.Records), labels...)
+	e.gauge("backlog_bytes", "Data of the records stored and not yet confirmed, estimated.", float64(u.Backlog.Bytes), labels...)
+	e.gauge("backlog_age_seconds", "Age of the oldest record not yet confirmed.", u.Backlog.Age.Seconds(), labels...)
+}
+
+func (e exposition) lane(l *Lane) {
+	states := []LaneState{LaneOK, LaneFull, LaneStopped}
+	emitStates(e, "lane_state", "State of the lane: 1 for the state that it is in.", states, l.State, "lane", l.Name)
+	e.gauge("lane_bytes", "Size of the lane on disk.", float64(l.Bytes), "lane", l.Name)
+	e.gauge("lane_limit_bytes", "Size that the lane may have on disk (max_bytes).", float64(l.MaxBytes), "lane", l.Name)
+	e.gauge("lane_full_in_seconds", "Forecast until the lane is full; 0 when it is not growing.", l.FullIn.Seconds(), "lane", l.Name)
+	e.gauge("lane_segments", "Segment files of the lane.", float64(l.Segments), "lane", l.Name)
+	e.gauge("lane_epoch", "Number of this life of the log.", float64(l.Epoch), "lane", l.Name)
+	e.counter("lane_commits_total", "Commits written to stable storage.", float64(l.Commits), "lane", l.Name)
+	e.counter("lane_dropped_records_total", "Records dropped by drop_oldest and max_age since the log began.", float64(l.Dropped), "lane", l.Name)
+	e.counter("lane_refused_records_total", "Records refused by drop_newest since the log began.", float64(l.Refused), "lane", l.Name)
+}
+
+func emitStates[S ~string](e exposition, name, help string, states []S, is S, labels ...string) {
+	for _, state := range states {
+		v := 0.0
+		if state == is {
+			v = 1
+		}
+		e.gauge(name, help, v, append(labels[:len(labels):len(labels)], "state", string(state))...)
+	}
+}
+
+func (e exposition) gauge(name, help string, v float64, labels ...string) {
+	e.emit(prometheus.GaugeValue, name, help, v, labels)
+}
+
+func (e exposition) counter(name, help string, v float64, labels ...string) {
+	e.emit(prometheus.CounterValue, name, help, v, labels)
+}
+
+func (e exposition) emit(kind prometheus.ValueType, name, help string, v float64, labels []string) {
+	names, values := make([]string, 0, 3), make([]string, 0, 3)
+	for i := 0; i+1 < len(labels); i += 2 {
+		names = append(names, labels[i])
+		values = append(values, strings.ToValidUTF8(labels[i+1], "\uFFFD"))
+	}
+	desc := prometheus.NewDesc(namespace+name, help, names, nil)
+	e.out <- prometheus.MustNewConstMetric(desc, kind, v, values...)
+}
+
+// metricName makes a driver's counter name fit for Prometheus.
+func metricName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '_' || 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
+			return r
+		}
+		return '_'
+	}, strings.ToLower(name))
+}
+
+func unixSeconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
+}

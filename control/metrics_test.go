@@ -1,0 +1,94 @@
+package control_test
+
+import (
+	"bytes"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"edgegateway/control"
+	"edgegateway/device"
+)
+
+func metricsStatus() control.Status {
+	return control.Status{
+		Gateway: "plant-7", Version: "1.0.0", Started: time.Unix(1_790_000_000, 0),
+		Problems: []control.Problem{{Severity: control.Error}, {Severity: control.Warning}, {Severity: control.Warning}},
+		Devices: []control.Device{
+			{Name: "boiler", Status: device.Status{State: device.Up, Counters: map[string]uint64{"requests_total": 41, "errors_total": 2}}},
+			{Name: "broker", Status: device.Status{State: device.Degraded, Counters: map[string]uint64{"requests_total": 7, "Odd name_total": 1, "open": 3}}},
+		},
+		Streams: []control.Stream{{Name: "plant", Records: 1204, Refused: 1}},
+		Uplinks: []control.Uplink{{Name: "cloud\xff", Stream: "plant", State: control.Waiting, Acked: 1200, DeadLetters: 1,
+			LastAck: time.Unix(1_790_000_100, 500e6), Backlog: control.Backlog{Records: 4, Bytes: 400, Age: 90 * time.Second}}},
+		Lanes: []control.Lane{{Name: "default", State: control.LaneFull, Epoch: 2, Bytes: 10, MaxBytes: 20, Segments: 1, FullIn: time.Minute, Commits: math.MaxUint32, Dropped: 5, Refused: 6}},
+	}
+}
+
+func TestMetricsFollowPrometheusConventions(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(control.NewCollector(metricsStatus))
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(families) < 20 {
+		t.Errorf("%d families gathered, want at least 20", len(families))
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+func TestMetricsShowTheStatus(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(control.NewCollector(metricsStatus))
+	want := `
+# HELP edge_gateway_backlog_age_seconds Age of the oldest record not yet confirmed.
+# TYPE edge_gateway_backlog_age_seconds gauge
+edge_gateway_backlog_age_seconds{stream="plant",uplink="cloud�"} 90
+# HELP edge_gateway_device_requests_total Counter of the device's driver: requests_total.
+# TYPE edge_gateway_device_requests_total counter
+edge_gateway_device_requests_total{device="boiler"} 41
+edge_gateway_device_requests_total{device="broker"} 7
+# HELP edge_gateway_device_odd_name_total Counter of the device's driver: odd_name_total.
+# TYPE edge_gateway_device_odd_name_total counter
+edge_gateway_device_odd_name_total{device="broker"} 1
+# HELP edge_gateway_lane_state State of the lane: 1 for the state that it is in.
+# TYPE edge_gateway_lane_state gauge
+edge_gateway_lane_state{lane="default",state="full"} 1
+edge_gateway_lane_state{lane="default",state="ok"} 0
+edge_gateway_lane_state{lane="default",state="stopped"} 0
+# HELP edge_gateway_problems Problems that need a person, as the page lists them.
+# TYPE edge_gateway_problems gauge
+edge_gateway_problems{severity="error"} 1
+edge_gateway_problems{severity="warning"} 2
+# HELP edge_gateway_stream_records_total Records stored since the log began.
+# TYPE edge_gateway_stream_records_total counter
+edge_gateway_stream_records_total{stream="plant"} 1204
+# HELP edge_gateway_uplink_acked_records_total Records that the far broker confirmed since the start.
+# TYPE edge_gateway_uplink_acked_records_total counter
+edge_gateway_uplink_acked_records_total{stream="plant",uplink="cloud�"} 1200
+# HELP edge_gateway_uplink_last_ack_timestamp_seconds When the far broker last confirmed a record, as seconds since 1970; 0 if never.
+# TYPE edge_gateway_uplink_last_ack_timestamp_seconds gauge
+edge_gateway_uplink_last_ack_timestamp_seconds{stream="plant",uplink="cloud�"} 1.7900001005e+09
+`
+	var names []string
+	for line := range strings.Lines(want) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[1] == "TYPE" {
+			names = append(names, fields[2])
+		}
+	}
+	if err := testutil.GatherAndCompare(registry, bytes.NewBufferString(want), names...); err != nil {
+		t.Error(err)
+	}
+}
