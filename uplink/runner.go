@@ -1,0 +1,137 @@
+package uplink
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"edgegateway/wal"
+)
+
+// Cursor is what a Runner needs of its place in the log. *wal.Cursor implements it.
+type Cursor interface {
+	// Read returns the next records, at least one, and waits for them until ctx ends.
+	Read(ctx context.Context, maxRecords, maxBytes int) ([]wal.Record, error)
+	// Done and Drop give records their final outcome: confirmed, or refused for good.
+	Done(recs ...wal.Record)
+	Drop(r wal.Record, reason string)
+	// Rewind makes Read begin again at the first record without an outcome.
+	Rewind()
+}
+
+// Timing holds the pauses and bounds of a Runner. A zero field means its default.
+type Timing struct {
+	RetryMin  time.Duration // ceiling of the first pause after a failure; 1 s. It doubles with each failure
+	RetryMax  time.Duration // ceiling of all pauses; 5 min
+	ConfigMin time.Duration // shortest pause after an error that a person must mend; 10 s
+	ConfigMax time.Duration // longest such pause; 1 min, so that the mended thing is noticed soon
+	Stall     time.Duration // a session with records in flight and no outcome for so long is given up; 30 s
+	Open      time.Duration // bound of Driver.Open; 30 s
+	Drain     time.Duration // how long a stop waits for outcomes of records in flight; 1 s
+}
+
+func (t Timing) withDefaults() Timing {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&t.RetryMin, time.Second}, {&t.RetryMax, 5 * time.Minute},
+		{&t.ConfigMin, 10 * time.Second}, {&t.ConfigMax, time.Minute},
+		{&t.Stall, 30 * time.Second}, {&t.Open, 30 * time.Second}, {&t.Drain, time.Second},
+	} {
+		if *d.field <= 0 {
+			*d.field = d.value
+		}
+	}
+	return t
+}
+
+// RunnerConfig is what a Runner is made of.
+type RunnerConfig struct {
+	Driver Driver
+	Env    Env
+	Cursor Cursor
+	// MaxRecords and MaxBytes bound what is in flight: sent, and without an outcome. Zero means 1024 and 1 MiB. A
+	// single record may be larger than MaxBytes.
+	MaxRecords int
+	MaxBytes   int
+	Timing     Timing
+}
+
+// Runner carries one stream to one uplink. Its methods may be called from any goroutine; Run once.
+type Runner struct {
+	cfg RunnerConfig
+	log *slog.Logger
+
+	alone uint64 // records up to this number are sent one at a time; used by Run only
+
+	mu     sync.Mutex // guards the fields below
+	status Status
+	said   string // the last line about the connection, so that an outage of days is one line
+}
+
+// New returns a Runner that has not begun: Run does.
+func New(cfg RunnerConfig) *Runner {
+	cfg.Timing = cfg.Timing.withDefaults()
+	if cfg.MaxRecords <= 0 {
+		cfg.MaxRecords = 1024
+	}
+	if cfg.MaxBytes <= 0 {
+		cfg.MaxBytes = 1 << 20
+	}
+	if cfg.Env.Log == nil {
+		cfg.Env.Log = slog.New(slog.DiscardHandler)
+	}
+	r := &Runner{cfg: cfg, log: cfg.Env.Log}
+	r.status = Status{State: Connecting, Since: time.Now()}
+	return r
+}
+
+// Run sends until ctx ends, and then returns nil after at most Timing.Drain and one Session.Close. It returns an error
+// only where the log itself gives no more records: wal.ErrStopped, wal.ErrClosed or wal.ErrDamaged, wrapped.
+func (r *Runner) Run(ctx context.Context) error {
+	failures := 0
+	for ctx.Err() == nil {
+		r.enter(Connecting, time.Time{})
+		end := r.session(ctx)
+		switch {
+		case end.log != nil:
+			err := fmt.Errorf("read the log: %w", end.log)
+			r.stopped(err)
+			return err
+		case ctx.Err() != nil || end.err == nil: // told to stop, or a session ended to single out a refused record
+			continue
+		}
+		if end.acked {
+			failures = 0
+		}
+		failures++
+		pause := r.pause(failures, IsConfig(end.err))
+		r.failed(end.err, time.Now().Add(pause))
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	r.stopped(nil)
+	return nil
+}
+
+// pause returns how long to wait after so many failures in a row: anything up to a ceiling that doubles ("full jitter"),
+// so that a thousand gateways do not come back to a broker in step.
+func (r *Runner) pause(failures int, config bool) time.Duration {
+	t := r.cfg.Timing
+	ceiling := t.RetryMin
+	for i := 1; i < failures && ceiling < t.RetryMax; i++ {
+		ceiling *= 2
+	}
+	ceiling = min(ceiling, t.RetryMax)
+	d := t.RetryMin/10 + rand.N(ceiling)
+	if config {
+		d = min(t.ConfigMin+d, max(t.ConfigMin, t.ConfigMax))
+	}
+	return d
+}

@@ -1,0 +1,129 @@
+package uplink
+
+import "time"
+
+// State is how a Runner does, in one word.
+type State string
+
+// The states of a Runner.
+const (
+	Connecting State = "connecting"
+	Sending    State = "sending" // connected; idle or sending
+	Waiting    State = "waiting" // failed; the next try comes after a pause
+	Stopped    State = "stopped" // told to stop, or the log gives no more records
+)
+
+// Status is a picture of a Runner.
+type Status struct {
+	State State
+	Since time.Time
+	// Error is the last error in plain words; it stays until the next confirmation. Config says that a person must
+	// mend something. NextTry is set while Waiting.
+	Error   string
+	Config  bool
+	NextTry time.Time
+	// LastAck is when the far broker last confirmed a record; zero if never since the start.
+	LastAck time.Time
+	Acked   uint64 // records confirmed since the start
+	Dropped uint64 // records that became dead letters since the start
+	// InFlight is the number of records sent and not yet answered for.
+	InFlight int
+}
+
+// Status returns a consistent picture.
+func (r *Runner) Status() Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.status
+}
+
+func (r *Runner) enter(s State, nextTry time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.enterLocked(s, nextTry)
+}
+
+func (r *Runner) enterLocked(s State, nextTry time.Time) {
+	if r.status.State != s {
+		r.status.State, r.status.Since = s, time.Now()
+	}
+	r.status.NextTry = nextTry
+}
+
+// connected marks the end of Open. A broker that takes the connection and then fails each time is still down: the line
+// that says otherwise waits for a confirmation.
+func (r *Runner) connected() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.enterLocked(Sending, time.Time{})
+	if r.status.Error == "" {
+		r.sayLocked(r.log.Info, "uplink connected", "")
+	}
+}
+
+func (r *Runner) failed(err error, nextTry time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.enterLocked(Waiting, nextTry)
+	r.status.Error, r.status.Config = err.Error(), IsConfig(err)
+	log := r.log.Warn
+	if r.status.Config {
+		log = r.log.Error
+	}
+	r.sayLocked(log, "uplink failed, will retry", r.status.Error)
+}
+
+func (r *Runner) stopped(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.enterLocked(Stopped, time.Time{})
+	r.status.InFlight = 0
+	if err == nil {
+		r.sayLocked(r.log.Info, "uplink stopped", "")
+		return
+	}
+	r.status.Error = err.Error()
+	r.sayLocked(r.log.Error, "uplink stopped", r.status.Error)
+}
+
+// confirmed counts n acks and ends the outage that was reported, if any.
+func (r *Runner) confirmed(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.Acked += uint64(n)
+	r.status.LastAck = time.Now()
+	if r.status.Error != "" {
+		r.status.Error, r.status.Config = "", false
+		r.sayLocked(r.log.Info, "uplink connected", "")
+	}
+}
+
+func (r *Runner) dropped(seq uint64, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.Dropped++
+	if r.status.Dropped&(r.status.Dropped-1) == 0 { // 1st, 2nd, 4th, 8th, …: a flood of them is a few lines
+		r.log.Warn("record refused for good, kept as a dead letter",
+			"seq", seq, "reason", reason, "since_start", r.status.Dropped)
+	}
+}
+
+func (r *Runner) inFlight(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.InFlight = n
+}
+
+// sayLocked writes one line for a change and nothing for a repetition.
+func (r *Runner) sayLocked(log func(string, ...any), message, err string) {
+	key := message + err
+	if key == r.said {
+		return
+	}
+	r.said = key
+	if err == "" {
+		log(message)
+		return
+	}
+	log(message, "err", err)
+}

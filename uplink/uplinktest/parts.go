@@ -1,0 +1,174 @@
+package uplinktest
+
+import (
+	"testing"
+	"time"
+
+	"edgegateway/uplink"
+)
+
+func inOrder(_ *testing.T, b *bench) {
+	r, stop := b.runner()
+	b.append(5000)
+	b.waitSettled()
+	b.append(10) // after a pause without records
+	b.waitSettled()
+	stop()
+	b.check(0)
+	if s := r.Status(); s.State != uplink.Stopped || s.Acked != 5010 || s.InFlight != 0 || s.Error != "" || s.LastAck.IsZero() {
+		b.Errorf("Status = %+v, want stopped, 5010 acked, none in flight, no error", s)
+	}
+}
+
+func refused(t *testing.T, b *bench) {
+	b.append(40)
+	b.log.Append(b.suite.Refused()) // 41
+	b.append(20)
+	b.log.AppendData([]byte("not a message")) // 62
+	b.append(20)
+	b.log.Append(b.suite.Refused()) // 83
+	b.append(300)
+	r, stop := b.runner()
+	b.waitSettled()
+	stop()
+	b.check(b.log.Again())
+	letters := map[uint64]string{}
+	for _, l := range b.log.Letters() {
+		letters[l.Seq] = l.Reason
+		t.Logf("dead letter %d: %s", l.Seq, l.Reason)
+	}
+	if len(letters) != 3 || letters[41] == "" || letters[62] == "" || letters[83] == "" {
+		t.Errorf("dead letters %v, want 41, 62 and 83 with a reason each", letters)
+	}
+	if got := r.Status().Dropped; got != 3 {
+		t.Errorf("Status.Dropped = %d, want 3", got)
+	}
+}
+
+func closeInFlight(t *testing.T, b *bench) {
+	wait := b.appendSteadily(3000, time.Millisecond)
+	for i := range 6 {
+		_, stop := b.runner()
+		time.Sleep(time.Duration(150+70*i) * time.Millisecond)
+		stop()
+	}
+	_, stop := b.runner()
+	wait()
+	b.waitSettled()
+	stop()
+	t.Logf("%d records were given out a second time", b.log.Again())
+	b.check(b.log.Again())
+}
+
+func slowLine(t *testing.T, b *bench) {
+	p := NewProxy(t, b.server.ProxyAt, b.server.ProxyTo)
+	p.Slow(60*time.Millisecond, 200<<10)
+	b.addr = p.Addr
+	b.append(1500)
+	r, stop := b.runner()
+	most := 0
+	for !b.log.Wait(b.log.Len(), 20*time.Millisecond) {
+		s := r.Status()
+		most = max(most, s.InFlight)
+		if s.State == uplink.Waiting {
+			t.Fatalf("a slow line was taken for a dead one: %s", s.Error)
+		}
+	}
+	stop()
+	if most > 1024 {
+		t.Errorf("%d records were in flight, want at most 1024", most)
+	}
+	b.check(0)
+}
+
+func lostReplies(t *testing.T, b *bench) {
+	p := NewProxy(t, b.server.ProxyAt, b.server.ProxyTo)
+	b.addr = p.Addr
+	_, stop := b.runner()
+	for range 3 {
+		b.append(200)
+		b.waitSettled()
+		before := p.Swallowed()
+		p.Swallow(true)
+		b.append(300)
+		for deadline := time.Now().Add(patient); p.Swallowed() == before; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("no reply came to be swallowed")
+			}
+		}
+		p.Swallow(false)
+		b.waitSettled()
+	}
+	stop()
+	if b.log.Again() == 0 {
+		t.Error("no record was sent a second time: the test lost no reply")
+	}
+	t.Logf("%d records were sent a second time", b.log.Again())
+	b.check(b.log.Again())
+}
+
+func standsStill(t *testing.T, b *bench) {
+	r, stop := b.runner()
+	b.append(100)
+	b.waitSettled()
+	b.server.Pause()
+	b.append(300)
+	failed := waitState(r, uplink.Waiting)
+	b.server.Resume()
+	if !failed {
+		t.Errorf("Status = %+v with a broker that stands still, want waiting", r.Status())
+	}
+	b.waitSettled()
+	stop()
+	b.check(b.log.Again())
+}
+
+func downAtStart(t *testing.T, b *bench) {
+	b.server.Stop()
+	b.append(500)
+	r, stop := b.runner()
+	if !waitState(r, uplink.Waiting) {
+		t.Errorf("Status = %+v with a broker that is down, want waiting", r.Status())
+	}
+	s := r.Status()
+	t.Logf("in plain words: %s", s.Error)
+	if s.Error == "" || s.Config {
+		t.Errorf("Status = %+v, want an error that is nobody's to mend", s)
+	}
+	b.server.Start()
+	b.waitSettled()
+	stop()
+	if s := r.Status(); s.Error != "" {
+		t.Errorf("Error = %q after a confirmation, want none", s.Error)
+	}
+	b.check(b.log.Again())
+}
+
+func stopped(_ *testing.T, b *bench)      { b.interrupted(b.server.Stop) }
+func brokerKilled(_ *testing.T, b *bench) { b.interrupted(b.server.Kill9) }
+
+func (b *bench) interrupted(interrupt func()) {
+	_, stop := b.runner()
+	wait := b.appendSteadily(4000, 500*time.Microsecond)
+	for range 2 {
+		time.Sleep(500 * time.Millisecond)
+		interrupt()
+		time.Sleep(300 * time.Millisecond)
+		b.server.Start()
+	}
+	wait()
+	b.waitSettled()
+	stop()
+	b.Logf("%d records were sent a second time", b.log.Again())
+	b.check(b.log.Again())
+}
+
+// waitState waits until a runner is in a state and returns false if that does not happen.
+func waitState(r *uplink.Runner, want uplink.State) bool {
+	for deadline := time.Now().Add(patient); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		if r.Status().State == want {
+			return true
+		}
+	}
+	return false
+}
