@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"edgegateway/control/config"
+	"edgegateway/pipeline"
+	"edgegateway/uplink"
+	"edgegateway/webui"
+)
+
+// Config is the config file.
+type Config struct {
+	Gateway Gateway                     `yaml:"gateway" doc:"What concerns the gateway as a whole." required:"true"`
+	Page    webui.Config                `yaml:"page" doc:"The local web page."`
+	Lanes   map[string]Lane             `yaml:"lanes" doc:"Log directories, by name. The lane \"default\" is there without being mentioned." keys:"name"`
+	Devices map[string]config.Component `yaml:"devices" doc:"What produces messages, by name." drivers:"device" keys:"name"`
+	Streams map[string]Stream           `yaml:"streams" doc:"Which messages go through which processors and lane to which uplinks, by name." keys:"name"`
+	Uplinks map[string]config.Component `yaml:"uplinks" doc:"Far brokers, by name." drivers:"uplink" keys:"name"`
+}
+
+// Gateway is the section of the gateway as a whole.
+type Gateway struct {
+	ID       string `yaml:"id" doc:"Name of this gateway, part of each record's id. Never give it to another gateway." required:"true"`
+	StateDir string `yaml:"state_dir" doc:"Folder for the log and the page's password." default:"/var/lib/edge-gateway"`
+}
+
+// Lane is the section of one lane.
+type Lane struct {
+	MaxBytes    pipeline.Size `yaml:"max_bytes" doc:"Room on the disk." default:"512MiB" min:"16MiB"`
+	MaxAge      time.Duration `yaml:"max_age" doc:"Records older than this are dropped and counted, delivered or not. 0s keeps them." default:"0s" min:"0s"`
+	WhenFull    string        `yaml:"when_full" doc:"block: sources slow down and MQTT is not acknowledged. drop_oldest and drop_newest lose records, and count them." enum:"block|drop_oldest|drop_newest" default:"block"`
+	MaxDelay    time.Duration `yaml:"max_delay" doc:"How long a reading nobody waits for may stay in memory. Longer spares the flash." default:"1s" min:"10ms" max:"1m"`
+	UrgentDelay time.Duration `yaml:"urgent_delay" doc:"How long an MQTT publish waits for company before its commit." default:"0s" min:"0s" max:"100ms"`
+}
+
+// Stream is the section of one stream.
+type Stream struct {
+	From       []string        `yaml:"from" doc:"Sources: DEVICE, or DEVICE:TOPIC/FILTER with + and # as in MQTT." required:"true" min:"1"`
+	Processors []pipeline.Step `yaml:"processors" doc:"What is done to messages before they are stored, in this order."`
+	Lane       string          `yaml:"lane" doc:"Name of the lane that stores the stream." default:"default"`
+	Uplinks    []string        `yaml:"uplinks" doc:"Names of the uplinks that get each record." required:"true" min:"1"`
+	Delivery   string          `yaml:"delivery" doc:"at_least_once may double after a crash; effectively_once does not, where the far side can tell." enum:"at_least_once|effectively_once|exactly_once" default:"at_least_once"`
+}
+
+const defaultLane = "default"
+
+// loadConfig reads and checks a file. Its error is config.Errors, or what kept the file from being read.
+func loadConfig(path string) (*Config, error) {
+	content, err := readBounded(path)
+	if err != nil {
+		return nil, err
+	}
+	var c Config
+	src := config.Source{
+		Name: path, Content: content, Getenv: os.LookupEnv,
+		ReadFile: func(name string) ([]byte, error) {
+			if !filepath.IsAbs(name) {
+				name = filepath.Join(filepath.Dir(path), name)
+			}
+			return readBounded(name)
+		},
+	}
+	if err := config.Decode(src, drivers, &c); err != nil {
+		return nil, err
+	}
+	if _, ok := c.Lanes[defaultLane]; !ok {
+		if c.Lanes == nil {
+			c.Lanes = map[string]Lane{}
+		}
+		c.Lanes[defaultLane] = Lane{MaxBytes: 512 << 20, WhenFull: "block", MaxDelay: time.Second}
+	}
+	return &c, nil
+}
+
+// readBounded refuses what cannot be a config or a secret before it takes the memory.
+func readBounded(path string) ([]byte, error) {
+	const most = 4 << 20
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return nil, fmt.Errorf("%s: want a regular file of at most %v", path, pipeline.Size(most))
+	}
+	return os.ReadFile(path)
+}
+
+// Check finds what no single section can tell: references to what is not there, and promises nobody can keep.
+func (c *Config) Check() []pipeline.Problem {
+	var problems []pipeline.Problem
+	add := func(path, format string, args ...any) {
+		problems = append(problems, pipeline.Problem{Path: path, Text: fmt.Sprintf(format, args...)})
+	}
+	if !config.IsName(c.Gateway.ID) {
+		add("gateway.id", "%q is not a name (want letters, digits, - and _, at most 63, beginning with a letter or digit)", c.Gateway.ID)
+	}
+	for name, s := range c.Streams {
+		path := "streams." + name
+		for i, from := range s.From {
+			at := fmt.Sprintf("%s.from[%d]", path, i)
+			sel, err := pipeline.ParseSelector(from)
+			if err != nil {
+				add(at, "%v", err)
+			} else if _, ok := c.Devices[sel.Source]; !ok {
+				add(at, "there is no device %q (%s)", sel.Source, have(c.Devices))
+			}
+		}
+		if _, ok := c.Lanes[s.Lane]; !ok && s.Lane != defaultLane {
+			add(path+".lane", "there is no lane %q (%s)", s.Lane, have(c.Lanes))
+		}
+		for i, u := range s.Uplinks {
+			at := fmt.Sprintf("%s.uplinks[%d]", path, i)
+			component, ok := c.Uplinks[u]
+			switch {
+			case !ok:
+				add(at, "there is no uplink %q (%s)", u, have(c.Uplinks))
+			case slices.Index(s.Uplinks, u) < i:
+				add(at, "uplink %q is named twice", u)
+			default:
+				c.checkPromise(add, path, name, s, u, component)
+			}
+		}
+	}
+	return problems
+}
+
+// checkPromise refuses a delivery that the uplink's driver or the lane's policy cannot keep.
+func (c *Config) checkPromise(add func(path, format string, args ...any), path, stream string, s Stream, name string, component config.Component) {
+	delivery := uplink.Delivery(s.Delivery)
+	if err := uplink.CheckDelivery(component.Settings.(uplink.Driver), delivery); err != nil {
+		add(path+".delivery", "uplink %s (%s) cannot keep %s: %v", name, component.Driver, s.Delivery, err)
+	}
+	if lane, ok := c.Lanes[s.Lane]; ok && lane.WhenFull != "block" && delivery == uplink.ExactlyOnce {
+		add(path+".delivery", "lane %s drops records when it is full, so %s cannot be exactly once (want when_full: block)", s.Lane, stream)
+	}
+}
+
+// have lists the names there are, for an error about one there is not.
+func have[V any](m map[string]V) string {
+	if len(m) == 0 {
+		return "there is none"
+	}
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return "there is " + strings.Join(names, ", ")
+}

@@ -1,0 +1,351 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"edgegateway/control"
+	"edgegateway/device"
+	"edgegateway/pipeline"
+	"edgegateway/uplink"
+	"edgegateway/wal"
+	"edgegateway/webui"
+)
+
+// gateway is the running daemon. Its parts are made by newGateway and started in run, in the order in which a message meets
+// them from right to left, so that nothing is taken that has nowhere to go.
+type gateway struct {
+	config   *Config
+	log      *slog.Logger
+	started  time.Time
+	epochs   *epochFile
+	pipeline *pipeline.Pipeline
+	lanes    []*laneRun
+	devices  []*deviceRun
+	links    []*linkRun
+	monitor  *control.Monitor
+
+	page atomic.Pointer[webui.Server]
+}
+
+// deviceRun is one device: running, or the reason why it does not.
+type deviceRun struct {
+	name   string
+	driver string
+	device.Driver
+	env device.Env
+
+	mu      sync.Mutex // guards the rest
+	running device.Device
+	err     error
+	since   time.Time
+	panics  uint64
+}
+
+// linkRun is one uplink of one stream.
+type linkRun struct {
+	uplink, driver, stream string
+	uplink.Driver
+	lane *laneRun
+	log  *slog.Logger
+
+	mu     sync.Mutex // guards the two below; nil until the lane is open
+	cursor *wal.Cursor
+	runner *uplink.Runner
+}
+
+func newGateway(c *Config, log *slog.Logger) (*gateway, error) {
+	if err := os.MkdirAll(filepath.Join(c.Gateway.StateDir, "lanes"), 0o750); err != nil {
+		log.Error("state folder cannot be made, nothing is stored", "err", err)
+	}
+	epochs, err := openEpochs(c.Gateway.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	g := &gateway{config: c, log: log, started: time.Now(), epochs: epochs}
+	var streams []pipeline.Stream
+	laneNames := slices.Sorted(maps.Keys(c.Lanes))
+	for _, name := range laneNames {
+		g.lanes = append(g.lanes, &laneRun{
+			name: name, dir: filepath.Join(c.Gateway.StateDir, "lanes", name), config: c.Lanes[name], log: log.With("lane", name),
+		})
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Streams)) {
+		s := c.Streams[name]
+		stream := pipeline.Stream{Name: name, Lane: s.Lane, Steps: s.Processors}
+		for _, from := range s.From {
+			sel, err := pipeline.ParseSelector(from)
+			if err != nil {
+				return nil, err
+			}
+			stream.From = append(stream.From, sel)
+		}
+		streams = append(streams, stream)
+		for _, u := range s.Uplinks {
+			g.links = append(g.links, &linkRun{
+				uplink: u, driver: c.Uplinks[u].Driver, stream: name, Driver: c.Uplinks[u].Settings.(uplink.Driver),
+				lane: g.lane(s.Lane), log: log.With("uplink", u, "stream", name),
+			})
+		}
+	}
+	if g.pipeline, err = pipeline.New(streams, laneNames, defaultLane); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Devices)) {
+		component := c.Devices[name]
+		g.devices = append(g.devices, &deviceRun{
+			name: name, driver: component.Driver, Driver: component.Settings.(device.Driver), since: g.started,
+			env: device.Env{Name: name, Log: log.With("device", name), Sink: g.pipeline.Source(name)},
+		})
+	}
+	g.monitor = control.NewMonitor(g.gather)
+	return g, nil
+}
+
+func (g *gateway) lane(name string) *laneRun {
+	i := slices.IndexFunc(g.lanes, func(l *laneRun) bool { return l.name == name })
+	return g.lanes[i]
+}
+
+// run works until ctx ends. It returns an error only when a lane's directory belongs to another process: two gateways on one
+// state folder are a mistake that no waiting mends. Everything else that fails is tried again while the rest works.
+func (g *gateway) run(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	// Stopping goes from left to right: first the sources, then the uplinks, which may still get outcomes, then the log.
+	linkCtx, stopLinks := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLinks()
+	endCtx, stopRest := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopRest()
+
+	var sources, links, rest sync.WaitGroup
+	rest.Go(func() { g.servePage(endCtx) })
+	for _, l := range g.lanes {
+		// A lane that opens at once is there before the first device; one that does not must not hold up the others.
+		if err := l.open(g.epochs); err == nil {
+			g.attach(linkCtx, l, &links)
+			continue
+		} else if errors.Is(err, wal.ErrLocked) {
+			stop(fmt.Errorf("lane %s: %w", l.name, err))
+			break
+		}
+		links.Go(func() {
+			if err := l.openRetrying(ctx, g.epochs); err == nil {
+				g.attach(linkCtx, l, &links)
+			} else if errors.Is(err, wal.ErrLocked) {
+				stop(fmt.Errorf("lane %s: %w", l.name, err))
+			}
+		})
+	}
+	if ctx.Err() == nil {
+		for _, d := range g.devices {
+			sources.Go(func() { d.run(ctx) })
+		}
+		rest.Go(func() {
+			if err := g.monitor.Run(endCtx); err != nil {
+				g.log.Error("monitor ended", "err", err)
+			}
+		})
+		rest.Go(func() { g.watchdog(endCtx) })
+		g.log.Info("gateway started", "gateway", g.config.Gateway.ID, "version", version(), "devices", len(g.devices), "streams", len(g.config.Streams))
+		_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
+	}
+	<-ctx.Done()
+	cause := context.Cause(ctx)
+	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
+	sources.Wait()
+	stopLinks()
+	links.Wait()
+	stopRest()
+	rest.Wait()
+	for _, l := range g.lanes {
+		if log, _ := l.opened(); log != nil {
+			if err := log.Close(); err != nil {
+				g.log.Error("lane closed with an error", "lane", l.name, "err", err)
+			}
+		}
+	}
+	if errors.Is(cause, context.Canceled) {
+		g.log.Info("gateway stopped")
+		return nil
+	}
+	return cause
+}
+
+// attach gives an opened lane to the pipeline and starts the uplinks of its streams.
+func (g *gateway) attach(ctx context.Context, l *laneRun, links *sync.WaitGroup) {
+	log, _ := l.opened()
+	for _, k := range g.links {
+		if k.lane != l {
+			continue
+		}
+		cursor, err := log.Cursor(k.uplink, k.stream, wal.Oldest)
+		if err != nil {
+			k.log.Error("cursor cannot be opened, the uplink does not run", "err", err)
+			continue
+		}
+		k.start(cursor, uplink.Env{
+			Gateway: g.config.Gateway.ID, Stream: k.stream, Epoch: log.Epoch(), Uplink: k.uplink, Log: k.log,
+		})
+		links.Go(func() {
+			if err := k.runner.Run(ctx); err != nil {
+				k.log.Error("uplink ended", "err", err)
+			}
+		})
+	}
+	// Only now, with every cursor in place, may the first record come.
+	g.pipeline.Attach(l.name, walLane{log})
+	for _, c := range log.Cursors() {
+		if !slices.ContainsFunc(g.links, func(k *linkRun) bool { return k.uplink == c.Uplink && k.stream == c.Stream }) {
+			g.log.Warn("uplink is not in the config any more, its records stay in the log", "uplink", c.Uplink, "stream", c.Stream)
+		}
+	}
+}
+
+func (k *linkRun) start(cursor *wal.Cursor, env uplink.Env) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.cursor = cursor
+	k.runner = uplink.New(uplink.RunnerConfig{Driver: k.Driver, Env: env, Cursor: cursor})
+}
+
+// run opens the device and runs it, again and again until ctx ends: a port that is taken now may be free in a minute, and a
+// panic in one device must not end the others.
+func (d *deviceRun) run(ctx context.Context) {
+	pause := time.Second
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := d.runOnce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		d.mu.Lock()
+		repeated := d.err != nil && d.err.Error() == err.Error()
+		d.running, d.err, d.since = nil, err, began
+		d.mu.Unlock()
+		if !repeated {
+			d.env.Log.Error("device does not run, will try again", "err", err)
+		}
+		if time.Since(began) > time.Minute {
+			pause = time.Second
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, 30*time.Second)
+	}
+}
+
+func (d *deviceRun) runOnce(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			d.mu.Lock()
+			d.panics++
+			d.mu.Unlock()
+			err = fmt.Errorf("internal error: %v", p)
+			d.env.Log.Error("device panicked", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	running, err := d.Open(d.env)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	failed := d.err != nil
+	d.running, d.err = running, nil
+	d.mu.Unlock()
+	if failed {
+		d.env.Log.Info("device runs again")
+	}
+	if err := running.Run(ctx); err != nil {
+		return err
+	}
+	return errors.New("ended by itself")
+}
+
+// servePage opens the page and serves it until ctx ends. Data flows whether or not there is a page.
+func (g *gateway) servePage(ctx context.Context) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(control.NewCollector(g.monitor, version()))
+	said := ""
+	for {
+		server, err := webui.Open(webui.Options{
+			Config: g.config.Page, StateDir: g.config.Gateway.StateDir, Monitor: g.monitor, Ready: g.ready,
+			Gatherer: registry, Log: g.log.With("part", "page"),
+		})
+		if err == nil {
+			g.page.Store(server)
+			if code := server.SetupCode(); code != "" {
+				g.log.Info("page waits for its first visitor", "url", "http://"+server.Addr(), "setup_code", code)
+			} else {
+				g.log.Info("page is served", "url", "http://"+server.Addr())
+			}
+			if err = server.Run(ctx); err == nil {
+				return
+			}
+		}
+		if said != err.Error() {
+			said = err.Error()
+			g.log.Error("page is not served, will try again", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(10 * time.Second):
+		}
+	}
+}
+
+// ready says why the gateway cannot take and store messages now; nil if it can.
+func (g *gateway) ready() error {
+	for _, l := range g.lanes {
+		log, err := l.opened()
+		if log != nil {
+			err = log.Err()
+		}
+		if err != nil {
+			return fmt.Errorf("lane %s: %w", l.name, err)
+		}
+		if log == nil {
+			return fmt.Errorf("lane %s is not open yet", l.name)
+		}
+	}
+	return nil
+}
+
+// watchdog tells systemd that the gateway lives for as long as it really does: a picture of all parts is taken each second,
+// which needs every part's lock, so a part that hangs ends the pictures and with them the pings.
+func (g *gateway) watchdog(ctx context.Context) {
+	interval, err := daemon.SdWatchdogEnabled(false)
+	if err != nil || interval <= 0 {
+		return
+	}
+	tick := time.NewTicker(interval / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if age := time.Since(g.monitor.Status().Time); age < interval/2 {
+			_, _ = daemon.SdNotify(false, daemon.SdNotifyWatchdog)
+		} else {
+			g.log.Error("a part of the gateway hangs", "for", age)
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"edgegateway/pipeline"
+	"edgegateway/wal"
+)
+
+// laneRun is one lane of the gateway: its log once it could be opened, or the reason why not.
+type laneRun struct {
+	name   string
+	dir    string
+	config Lane
+	log    *slog.Logger
+
+	mu  sync.Mutex // guards the two below
+	wal *wal.Log
+	err error
+}
+
+// open opens the lane's log. A lane of a new gateway, or one whose log was lost, begins a new epoch.
+func (l *laneRun) open(epochs *epochFile) error {
+	epoch := epochs.next()
+	log, err := wal.Open(l.dir, wal.Options{
+		MaxBytes: int64(l.config.MaxBytes), MaxAge: l.config.MaxAge, Full: wal.Policy(l.config.WhenFull),
+		MaxDelay: l.config.MaxDelay, UrgentDelay: l.config.UrgentDelay, NewEpoch: epoch, Log: l.log,
+	})
+	if err == nil && log.Epoch() == epoch {
+		// The epoch must be on the disk before a record bears it, or a log lost together with a clock could repeat it.
+		if err = epochs.save(epoch); err != nil {
+			err = errors.Join(err, log.Close())
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = err
+	if err == nil {
+		l.wal = log
+	}
+	return err
+}
+
+// opened returns the log, or nil and the reason.
+func (l *laneRun) opened() (*wal.Log, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.wal, l.err
+}
+
+// openRetrying opens the lane, at first at once and then again and again: a read-only or full disk may be mended while the
+// gateway runs. Damage waits for a person.
+func (l *laneRun) openRetrying(ctx context.Context, epochs *epochFile) error {
+	said := ""
+	for {
+		err := l.open(epochs)
+		if err == nil {
+			if said != "" {
+				l.log.Info("lane opened")
+			}
+			return nil
+		}
+		if errors.Is(err, wal.ErrLocked) {
+			return err
+		}
+		if said != err.Error() {
+			said = err.Error()
+			l.log.Error("lane cannot be opened, nothing is stored in it", "err", err)
+		}
+		if errors.Is(err, wal.ErrDamaged) || errors.Is(err, wal.ErrVersion) {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Second):
+		}
+	}
+}
+
+// walLane is a lane's log as the pipeline sees it.
+type walLane struct{ log *wal.Log }
+
+// Append implements pipeline.Lane.
+func (w walLane) Append(ctx context.Context, entries []pipeline.Entry, changes []pipeline.Change, urgent bool, done func(error)) error {
+	b := wal.Batch{Urgent: urgent, Entries: make([]wal.Entry, len(entries)), State: make([]wal.Change, len(changes))}
+	for i, e := range entries {
+		b.Entries[i] = wal.Entry(e)
+	}
+	for i, c := range changes {
+		b.State[i] = wal.Change(c)
+	}
+	return pipelineError(w.log.Append(ctx, b, func(err error) { done(pipelineError(err)) }))
+}
+
+// State implements pipeline.Lane.
+func (w walLane) State(prefix string, yield func(key string, value []byte) bool) {
+	w.log.State(prefix, yield)
+}
+
+// pipelineError says an error of the log in the words that sources know.
+func pipelineError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, wal.ErrFull):
+		return fmt.Errorf("%w: %w", pipeline.ErrFull, err)
+	case errors.Is(err, wal.ErrStopped), errors.Is(err, wal.ErrClosed), errors.Is(err, wal.ErrDamaged):
+		return fmt.Errorf("%w: %w", pipeline.ErrStopped, err)
+	default:
+		return err
+	}
+}
+
+// epochFile remembers the highest epoch that any lane of this gateway was given, so that a lane whose log is lost begins a
+// higher one even where the clock has been set back since. The next epoch is the time in seconds since 1970: it also grows
+// when the whole disk was replaced.
+type epochFile struct {
+	path string
+
+	mu    sync.Mutex // guards the two below
+	last  uint64     // highest one given out
+	saved uint64     // highest one on the disk
+}
+
+func openEpochs(stateDir string) (*epochFile, error) {
+	e := &epochFile{path: filepath.Join(stateDir, "epoch")}
+	text, err := os.ReadFile(e.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return e, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if e.last, err = strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err != nil {
+		return nil, fmt.Errorf("%s: %w (want the highest epoch used so far; remove the file if the logs are gone too)", e.path, err)
+	}
+	return e, nil
+}
+
+// next returns an epoch that no lane has had, and gives it to nobody else.
+func (e *epochFile) next() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.last = max(uint64(max(time.Now().Unix(), 0)), buildTime, e.last+1)
+	return e.last
+}
+
+// save makes epoch durable.
+func (e *epochFile) save(epoch uint64) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if epoch <= e.saved {
+		return nil
+	}
+	if err := writeDurably(e.path, []byte(strconv.FormatUint(epoch, 10)+"\n")); err != nil {
+		return err
+	}
+	e.saved = epoch
+	return nil
+}
+
+// buildTime is a time that has passed wherever this code runs, for machines that start in 1970.
+const buildTime = 1793491200 // 2026-11-01
+
+// writeDurably replaces a file so that a power cut leaves the old content or the new one.
+func writeDurably(path string, content []byte) error {
+	tmp, err := os.OpenFile(path+".tmp", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(content)
+	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp.Name(), path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

@@ -1,0 +1,206 @@
+// Command gateway is the Edge Gateway daemon and its tools; it is installed as edge-gateway.
+//
+//	edge-gateway run -c FILE       run the gateway
+//	edge-gateway check FILE        find every mistake of a config file
+//	edge-gateway schema            print the config's JSON Schema
+//	edge-gateway inspect DIR       show what a log directory holds, also a running gateway's
+//	edge-gateway hash-password     read a password, print its hash for the config
+//	edge-gateway version
+//
+// The data path starts in daemon.go, where the parts are tied together: device → pipeline → wal → uplink.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"edgegateway/control/config"
+	"edgegateway/wal"
+)
+
+// Exit codes, as the man page lists them.
+const (
+	exitOK      = 0
+	exitOther   = 1 // anything not below
+	exitUsage   = 2 // wrong command line
+	exitDamaged = 3 // a log is damaged
+	exitIO      = 4 // a file or folder cannot be read or written
+	exitLocked  = 5 // another process has the log
+	exitConfig  = 6 // mistakes in the config file
+)
+
+const usage = `usage: edge-gateway COMMAND
+
+  run -c FILE [-log-level LEVEL]   run the gateway (levels: debug, info, warn, error)
+  check FILE                       find every mistake of a config file
+  schema                           print the JSON Schema of the config file
+  inspect [-json] DIR              show what a log directory holds, also a running gateway's
+  hash-password                    read a password, print its hash for the config
+  version                          print the version
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := command(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// command runs one command line and returns the exit code.
+func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		fmt.Fprint(stderr, usage)
+		return exitUsage
+	}
+	flags := flag.NewFlagSet("edge-gateway "+args[0], flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	var err error
+	switch args[0] {
+	case "run":
+		file := flags.String("c", "/etc/edge-gateway/gateway.yaml", "config `file`")
+		level := flags.String("log-level", "info", "lowest `level` that is logged")
+		if code := parse(flags, args[1:], 0, stderr); code != exitOK {
+			return code
+		}
+		err = runGateway(ctx, *file, *level, stderr)
+	case "check":
+		if code := parse(flags, args[1:], 1, stderr); code != exitOK {
+			return code
+		}
+		if _, err = loadConfig(flags.Arg(0)); err == nil {
+			fmt.Fprintf(stdout, "%s: ok\n", flags.Arg(0))
+		}
+	case "schema":
+		if code := parse(flags, args[1:], 0, stderr); code != exitOK {
+			return code
+		}
+		var text []byte
+		if text, err = config.Schema("Edge Gateway", drivers, Config{}); err == nil {
+			fmt.Fprintf(stdout, "%s\n", text)
+		}
+	case "inspect":
+		asJSON := flags.Bool("json", false, "print JSON")
+		if code := parse(flags, args[1:], 1, stderr); code != exitOK {
+			return code
+		}
+		err = inspect(flags.Arg(0), *asJSON, stdout)
+	case "hash-password":
+		if code := parse(flags, args[1:], 0, stderr); code != exitOK {
+			return code
+		}
+		err = hashPassword(stdin, stdout, stderr)
+	case "version":
+		fmt.Fprintf(stdout, "edge-gateway %s %s/%s %s\n", version(), runtime.GOOS, runtime.GOARCH, runtime.Version())
+	case "help", "-h", "-help", "--help":
+		fmt.Fprint(stdout, usage)
+	default:
+		fmt.Fprintf(stderr, "edge-gateway: there is no command %q\n%s", args[0], usage)
+		return exitUsage
+	}
+	code := exitCode(err)
+	switch {
+	case code == exitConfig: // the file comes first in each line, as editors and CI want it
+		fmt.Fprintln(stderr, err)
+	case err != nil:
+		fmt.Fprintf(stderr, "edge-gateway: %v\n", err)
+	}
+	return code
+}
+
+// parse reads a command's flags and wants so many arguments behind them.
+func parse(flags *flag.FlagSet, args []string, want int, stderr io.Writer) int {
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return exitOK
+		}
+		return exitUsage
+	}
+	if flags.NArg() != want {
+		fmt.Fprintf(stderr, "%s: want %d arguments, got %d\n%s", flags.Name(), want, flags.NArg(), usage)
+		return exitUsage
+	}
+	return exitOK
+}
+
+func exitCode(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if _, ok := errors.AsType[config.Errors](err); ok {
+		return exitConfig
+	}
+	if errors.Is(err, wal.ErrLocked) {
+		return exitLocked
+	}
+	if errors.Is(err, wal.ErrDamaged) || errors.Is(err, wal.ErrVersion) {
+		return exitDamaged
+	}
+	if _, ok := errors.AsType[*os.PathError](err); ok {
+		return exitIO
+	}
+	return exitOther
+}
+
+func runGateway(ctx context.Context, file, level string, stderr io.Writer) error {
+	var lowest slog.Level
+	if err := lowest.UnmarshalText([]byte(level)); err != nil {
+		return fmt.Errorf("-log-level: %w (want debug, info, warn or error)", err)
+	}
+	options := &slog.HandlerOptions{Level: lowest}
+	if os.Getenv("JOURNAL_STREAM") != "" { // the journal has the time
+		options.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}
+	}
+	c, err := loadConfig(file)
+	if err != nil {
+		return err
+	}
+	g, err := newGateway(c, slog.New(slog.NewTextHandler(stderr, options)))
+	if err != nil {
+		return err
+	}
+	return g.run(ctx)
+}
+
+// version is what the build was given with -ldflags, or the module's version.
+func version() string {
+	if buildVersion != "" {
+		return buildVersion
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "devel"
+}
+
+var buildVersion string // set by the Makefile: -X main.buildVersion=…
+
+// hashPassword reads one line. The password is never an argument, where every user of the machine could read it.
+func hashPassword(stdin io.Reader, stdout, stderr io.Writer) error {
+	fmt.Fprint(stderr, "password: ")
+	line, err := bufio.NewReader(io.LimitReader(stdin, 4096)).ReadString('\n')
+	if err != nil && !(errors.Is(err, io.EOF) && line != "") {
+		return fmt.Errorf("read the password: %w", err)
+	}
+	hash, err := makeHash(strings.TrimRight(line, "\r\n"))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(stdout, hash)
+	return nil
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"edgegateway/control"
+	"edgegateway/device"
+	"edgegateway/pipeline"
+	"edgegateway/uplink"
+	"edgegateway/wal"
+)
+
+// gather takes a picture of all parts.
+func (g *gateway) gather() control.Status {
+	s := control.Status{Gateway: g.config.Gateway.ID, Version: version(), Time: time.Now(), Started: g.started}
+	for _, d := range g.devices {
+		s.Devices = append(s.Devices, g.deviceStatus(d))
+	}
+	stats := make(map[string]wal.Stats, len(g.lanes))
+	for _, l := range g.lanes {
+		lane, st := laneStatus(l)
+		s.Lanes = append(s.Lanes, lane)
+		stats[l.name] = st
+	}
+	backlogs := make(map[string]control.Backlog)
+	for _, k := range g.links {
+		u := k.status()
+		s.Uplinks = append(s.Uplinks, u)
+		if b := backlogs[k.stream]; u.Backlog.Records >= b.Records {
+			backlogs[k.stream] = u.Backlog
+		}
+	}
+	slices.SortFunc(s.Uplinks, func(a, b control.Uplink) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Stream, b.Stream))
+	})
+	for name, c := range g.config.Streams {
+		s.Streams = append(s.Streams, control.Stream{
+			Name: name, Lane: c.Lane, Records: stats[c.Lane].Streams[name].Records,
+			Backlog: backlogs[name], Refused: g.pipeline.Refused(name),
+		})
+	}
+	slices.SortFunc(s.Streams, func(a, b control.Stream) int { return strings.Compare(a.Name, b.Name) })
+	return s
+}
+
+func (g *gateway) deviceStatus(d *deviceRun) control.Device {
+	s := control.Device{Name: d.name, Driver: d.driver}
+	d.mu.Lock()
+	running, err, since, panics := d.running, d.err, d.since, d.panics
+	d.mu.Unlock()
+	switch {
+	case running != nil:
+		s.Status = running.Status()
+	case err != nil:
+		s.Status = device.Status{State: device.Down, Since: since, Error: err.Error()}
+	default:
+		s.Status = device.Status{State: device.Starting, Since: since}
+	}
+	if panics > 0 {
+		if s.Counters == nil {
+			s.Counters = map[string]uint64{}
+		}
+		s.Counters["panics_total"] = panics
+	}
+	newest, more := g.pipeline.Newest(d.name)
+	if more {
+		s.Hidden = 1
+	}
+	for i := range newest {
+		s.Values = append(s.Values, lastValue(&newest[i]))
+	}
+	slices.SortFunc(s.Values, func(a, b control.LastValue) int { return strings.Compare(a.Topic, b.Topic) })
+	return s
+}
+
+func lastValue(m *pipeline.Message) control.LastValue {
+	return control.LastValue{
+		Topic: m.Topic, Value: shorten(m.Value.Text()), Unit: m.Unit, Quality: m.Quality, Reason: m.Reason, Time: m.Time,
+	}
+}
+
+// shorten makes a payload fit for a line on the page.
+func shorten(s string) string {
+	const most = 64
+	if !utf8.ValidString(s) {
+		return "(binary)"
+	}
+	if utf8.RuneCountInString(s) <= most {
+		return s
+	}
+	return string([]rune(s)[:most-1]) + "…"
+}
+
+func laneStatus(l *laneRun) (control.Lane, wal.Stats) {
+	s := control.Lane{Name: l.name, State: control.LaneOK, MaxBytes: int64(l.config.MaxBytes)}
+	log, err := l.opened()
+	if log == nil {
+		s.State = control.LaneStopped
+		if err != nil {
+			s.Error = err.Error()
+		}
+		return s, wal.Stats{}
+	}
+	st := log.Stats()
+	switch {
+	case st.Err != nil:
+		s.State, s.Error = control.LaneStopped, st.Err.Error()
+	case st.Full:
+		s.State = control.LaneFull
+	}
+	s.Epoch, s.Bytes, s.Segments, s.Commits = log.Epoch(), st.Bytes, st.Segments, st.Commits
+	s.Dropped, s.Refused = st.Dropped, st.Refused
+	return s, st
+}
+
+func (k *linkRun) status() control.Uplink {
+	s := control.Uplink{Name: k.uplink, Driver: k.driver, Stream: k.stream}
+	k.mu.Lock()
+	cursor, runner := k.cursor, k.runner
+	k.mu.Unlock()
+	if runner == nil {
+		s.State, s.Error = control.Stopped, "its lane is not open"
+		return s
+	}
+	st := runner.Status()
+	s.State = linkStates[st.State]
+	s.Since, s.Error, s.NextTry, s.LastAck, s.Acked = st.Since, st.Error, st.NextTry, st.LastAck, st.Acked
+	lag := cursor.Lag()
+	s.Backlog = control.Backlog{Records: lag.Records, Bytes: lag.Bytes}
+	if lag.Records > 0 && !lag.Oldest.IsZero() {
+		s.Backlog.Age = max(time.Since(lag.Oldest), 0)
+	}
+	s.DeadLetters = st.Dropped
+	return s
+}
+
+var linkStates = map[uplink.State]control.LinkState{
+	uplink.Connecting: control.Connecting, uplink.Sending: control.Sending,
+	uplink.Waiting: control.Waiting, uplink.Stopped: control.Stopped,
+}
