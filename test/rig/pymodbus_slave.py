@@ -33,8 +33,7 @@ def unit(items):
     cells = {"hr": {}, "ir": {}, "co": {}, "di": {}}
     for item in items:
         for i, reg in enumerate(registers(item)):
-            # The device context counts from 1.
-            cells[TABLES[item["table"]]][item["address"] + i + 1] = reg
+            cells[TABLES[item["table"]]][item["address"] + i] = reg
     return ModbusDeviceContext(**{name: ModbusSparseDataBlock(c) for name, c in cells.items() if c})
 
 

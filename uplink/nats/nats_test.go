@@ -1,0 +1,82 @@
+package nats_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	client "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edgegateway/pipeline"
+	"edgegateway/test/rig"
+	"edgegateway/uplink"
+	"edgegateway/uplink/nats"
+	"edgegateway/uplink/uplinktest"
+)
+
+func TestSuite(t *testing.T) {
+	uplinktest.Run(t, uplinktest.Suite{
+		Server:  func(tb rig.TB) *rig.Server { return rig.NATS(tb, rig.NATSOptions{}) },
+		Prepare: prepare,
+		Driver: func(addr, place string) uplink.Driver {
+			return &nats.Config{Servers: []string{addr}, Subject: "edge.{gateway}." + place, Stream: place}
+		},
+		Read: read,
+		Refused: func() pipeline.Message {
+			return pipeline.Message{Topic: "boiler/log", Value: pipeline.Bytes(bytes.Repeat([]byte("x"), 5000))}
+		},
+	})
+}
+
+func connect(t testing.TB, addr string, options ...client.Option) jetstream.JetStream {
+	t.Helper()
+	nc, err := client.Connect(addr, options...)
+	if err != nil {
+		t.Fatalf("connect: %v", err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatalf("jetstream: %v", err)
+	}
+	return js
+}
+
+func prepare(t testing.TB, addr, place string) {
+	t.Helper()
+	_, err := connect(t, addr).CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: place, Subjects: []string{"edge.*." + place}, MaxMsgSize: 4000, Duplicates: 2 * time.Minute,
+	})
+	if err != nil {
+		t.Fatalf("make the stream: %v", err)
+	}
+}
+
+func read(t testing.TB, addr, place string) []uplinktest.Stored {
+	t.Helper()
+	s, err := connect(t, addr).Stream(t.Context(), place)
+	if err != nil {
+		t.Fatalf("read back: %v", err)
+	}
+	consumer, err := s.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		t.Fatalf("read back: %v", err)
+	}
+	n := int(s.CachedInfo().State.Msgs)
+	out := make([]uplinktest.Stored, 0, n)
+	for len(out) < n {
+		batch, err := consumer.Fetch(min(500, n-len(out)), jetstream.FetchMaxWait(10*time.Second))
+		if err != nil {
+			t.Fatalf("read back: %v", err)
+		}
+		before := len(out)
+		for m := range batch.Messages() {
+			out = append(out, uplinktest.Stored{ID: m.Headers().Get("Nats-Msg-Id"), Payload: string(m.Data())})
+		}
+		if len(out) == before {
+			t.Fatalf("read back: %d of %d messages, then: %v", len(out), n, batch.Error())
+		}
+	}
+	return out
+}

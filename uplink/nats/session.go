@@ -1,0 +1,152 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edgegateway/uplink"
+)
+
+// session implements uplink.Session. collect is its only goroutine.
+type session struct {
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	address string
+	subject string
+	stream  string
+
+	pubs       chan publication // in the order of sending
+	collecting sync.WaitGroup
+
+	mu   sync.Mutex // guards err and the closing of dead
+	err  error
+	dead chan struct{} // closed when the session is of no more use
+}
+
+// publication is one record that was sent and is not answered yet.
+type publication struct {
+	seq    uint64
+	size   int
+	answer jetstream.PubAckFuture
+	report func(uint64, uplink.Outcome)
+}
+
+// fail ends the session; the first reason counts.
+func (s *session) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.dead:
+		return
+	default:
+	}
+	if err == nil {
+		err = nats.ErrConnectionClosed
+	}
+	s.err = err
+	close(s.dead)
+}
+
+func (s *session) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.explain(s.err)
+}
+
+// Send implements uplink.Session.
+func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
+	for i := range recs {
+		rec := &recs[i]
+		select {
+		case <-s.dead:
+			return s.failure()
+		case <-ctx.Done():
+			return ctx.Err()
+		default:
+		}
+		// No retries: the library's own would send a record again after its successors.
+		answer, err := s.js.PublishMsgAsync(s.message(rec), jetstream.WithMsgID(rec.ID.String()),
+			jetstream.WithExpectStream(s.stream), jetstream.WithRetryAttempts(0), jetstream.WithStallWait(dialTimeout))
+		if errors.Is(err, nats.ErrMaxPayload) {
+			report(rec.ID.Seq, uplink.Outcome{Verdict: uplink.Drop, Err: fmt.Errorf(
+				"the record has %d bytes with its headers, the server takes %d (its setting max_payload)",
+				s.message(rec).Size(), s.nc.MaxPayload())})
+			continue
+		}
+		if err != nil {
+			return s.explain(err)
+		}
+		select {
+		case s.pubs <- publication{rec.ID.Seq, len(rec.JSON), answer, report}:
+		case <-s.dead:
+			return s.failure()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func (s *session) message(rec *uplink.Record) *nats.Msg {
+	return &nats.Msg{Subject: s.subject, Data: rec.JSON, Header: nats.Header{"Gw-Topic": {rec.Message.Topic}}}
+}
+
+// collect reports the answers in the order of sending. When the session dies it reports what is known by then, and of the
+// first record in doubt that it is; nothing is said of those behind it.
+func (s *session) collect() {
+	for {
+		select {
+		case <-s.dead:
+			s.leftovers()
+			return
+		case p := <-s.pubs:
+			select {
+			case <-p.answer.Ok():
+				p.report(p.seq, uplink.Outcome{Verdict: uplink.Ack})
+			case err := <-p.answer.Err():
+				p.report(p.seq, s.outcome(p, err))
+			case <-s.dead:
+				if s.leftover(p) {
+					s.leftovers()
+				}
+				return
+			}
+		}
+	}
+}
+
+func (s *session) leftovers() {
+	for {
+		select {
+		case p := <-s.pubs:
+			if !s.leftover(p) {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+func (s *session) leftover(p publication) (answered bool) {
+	select {
+	case <-p.answer.Ok():
+		p.report(p.seq, uplink.Outcome{Verdict: uplink.Ack})
+		return true
+	default:
+		p.report(p.seq, uplink.Outcome{Verdict: uplink.Retry, Err: s.failure()})
+		return false
+	}
+}
+
+// Close implements uplink.Session.
+func (s *session) Close() {
+	s.fail(nats.ErrConnectionClosed)
+	s.nc.Close()
+	s.collecting.Wait()
+}
