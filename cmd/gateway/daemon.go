@@ -207,7 +207,7 @@ func (g *gateway) attach(ctx context.Context, l *laneRun, links *sync.WaitGroup)
 		})
 	}
 	// Only now, with every cursor in place, may the first record come.
-	g.pipeline.Attach(l.name, walLane{log})
+	g.pipeline.Attach(l.name, wrapLane(walLane{log}))
 	for _, c := range log.Cursors() {
 		if !slices.ContainsFunc(g.links, func(k *linkRun) bool { return k.uplink == c.Uplink && k.stream == c.Stream }) {
 			g.log.Warn("uplink is not in the config any more, its records stay in the log", "uplink", c.Uplink, "stream", c.Stream)
