@@ -121,10 +121,10 @@ func TestProblemsAreSaidInPlainWordsWorstFirst(t *testing.T) {
 		"error lane default: The log is full: 1.07 GB of 1.07 GB",
 		"error lane alarms: The log has stopped, and nothing is stored or acknowledged in this lane: write 0001.db: input/output error.",
 		"error stream plant: 7 messages not taken",
-		"error uplink cloud: Not delivering stream plant for 40 s: no route to broker.example:9092.",
+		"error uplink cloud: Stream plant has not been delivered for 40 s: no route to broker.example:9092.",
 		"error device boiler: Down for 5 min: connection refused.",
 		"warning uplink cloud: 3 records of stream plant refused for good",
-		"warning device pumps: Part unit 3 does not answer.")
+		"warning device pumps: Part unit 3 has not answered.")
 	if got, want := s.Problems[3].Hint, "Nothing is lost: 1,204 records (310 kB) wait"; !strings.HasPrefix(got, want) {
 		t.Errorf("hint = %q, want it to begin with %q", got, want)
 	}

@@ -129,7 +129,7 @@ func (m *Monitor) uplinkProblems(list []Problem, now time.Time, s *Status, u *Up
 			}
 			m.troubles[key] = since
 		}
-		text := "Not delivering stream " + u.Stream + " for " + DurationText(now.Sub(since))
+		text := "Stream " + u.Stream + " has not been delivered for " + DurationText(now.Sub(since))
 		list = append(list, Problem{Error, where, sentence(text, u.Error), waits(u.Backlog)})
 	case u.State == Connecting && !u.Since.IsZero() && now.Sub(u.Since) > startPatience:
 		list = append(list, Problem{Warning, where, "Still connecting after " + DurationText(now.Sub(u.Since)) + ".", waits(u.Backlog)})
@@ -163,7 +163,8 @@ func deviceProblems(list []Problem, now time.Time, d *Device) []Problem {
 		list = append(list, Problem{Error, where, sentence("Down"+lasted, d.Error),
 			"Check its power, cable and address. Its readings carry quality bad until it answers; no old value is passed on as new."})
 	case device.Degraded:
-		list = append(list, Problem{Warning, where, sentence(degraded(d)+lasted, d.Error),
+		what, cause := degraded(d)
+		list = append(list, Problem{Warning, where, sentence(what+lasted, cause),
 			"The parts that answer go on as usual."})
 	case device.Starting:
 		if !d.Since.IsZero() && now.Sub(d.Since) > startPatience {
@@ -173,23 +174,27 @@ func deviceProblems(list []Problem, now time.Time, d *Device) []Problem {
 	return list
 }
 
-// degraded names the parts that do not answer, where there are few.
-func degraded(d *Device) string {
+// degraded names the parts that do not answer, where there are few, and the cause.
+func degraded(d *Device) (what, cause string) {
 	var silent []string
+	cause = d.Error
 	for _, p := range d.Parts {
 		if p.State == device.Down || p.State == device.Degraded {
 			silent = append(silent, p.Name)
+			if len(silent) == 1 && p.Error != "" {
+				cause = p.Error
+			}
 		}
 	}
 	switch n := len(silent); {
 	case n == 0:
-		return "Part of it does not answer"
+		return "Part of it has not answered", d.Error
 	case n == 1:
-		return "Part " + silent[0] + " does not answer"
+		return "Part " + silent[0] + " has not answered", cause
 	case n <= 4:
-		return "Parts " + strings.Join(silent, ", ") + " do not answer"
+		return "Parts " + strings.Join(silent, ", ") + " have not answered", d.Error
 	default:
-		return fmt.Sprintf("%d of %d parts do not answer", n, len(d.Parts))
+		return fmt.Sprintf("%d of %d parts have not answered", n, len(d.Parts)), d.Error
 	}
 }
 
