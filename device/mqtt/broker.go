@@ -253,9 +253,12 @@ func (b *Broker) logRefused(nc *conn, err error) {
 
 // logEnd says why a client that broke the rules was disconnected; that clients come and go is not worth a line.
 func (b *Broker) logEnd(c *client, err error) {
-	cause := c.mq.StopCause()
-	if b.ctx.Err() != nil || cause == nil {
+	if b.ctx.Err() != nil {
 		return
+	}
+	cause := c.mq.StopCause()
+	if cause == nil { // mochi did not get as far as that
+		cause = err
 	}
 	text := "client was disconnected"
 	switch {
@@ -268,7 +271,7 @@ func (b *Broker) logEnd(c *client, err error) {
 		return // outcome and deny have told
 	}
 	if b.seldom.allow(text) {
-		b.log.Warn(text, "client", c.session.id, "user", c.access.user, "remote", c.conn.RemoteAddr().String(), "cause", cause, "err", err)
+		b.log.Warn(text, "client", c.session.id, "user", c.access.user, "remote", c.conn.RemoteAddr().String(), "cause", cause)
 	}
 }
 
