@@ -303,6 +303,9 @@ func (f *flight) drop(p report) {
 
 // suspect remembers that the records up to this one go alone in the next session, and lets this one run out.
 func (f *flight) suspect(p report) {
+	if f.nextAlone == 0 {
+		f.r.log.Info("batch refused, its records go one at a time", "seq", p.rec.Seq, "err", p.Err)
+	}
 	f.nextAlone = max(f.nextAlone, p.rec.Seq)
 	f.halt(nil)
 }

@@ -83,6 +83,8 @@ transaction.state.log.num.partitions=1
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
 controlled.shutdown.enable=false
+broker.session.timeout.ms=1500
+broker.heartbeat.interval.ms=300
 `
 
 const kafkaLogging = `rootLogger.level=warn

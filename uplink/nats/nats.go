@@ -57,10 +57,10 @@ func (c *Config) Check() []pipeline.Problem {
 
 const (
 	dialTimeout = 5 * time.Second
-	// maxPending is above what a Runner has in flight, so the client never stalls; ackTimeout ends futures that would
-	// stay open for ever otherwise.
+	// maxPending is above what a Runner has in flight, so the client never stalls. ackTimeout ends futures that would
+	// stay open for ever otherwise; on a slow line a full flight takes minutes, so it is long.
 	maxPending = 4096
-	ackTimeout = 30 * time.Second
+	ackTimeout = 5 * time.Minute
 )
 
 // Open implements uplink.Driver.

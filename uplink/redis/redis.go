@@ -115,7 +115,8 @@ type session struct {
 	maxValue      int64 // longest string the server takes
 	ctx           context.Context
 	cancel        context.CancelFunc
-	sending       sync.Mutex // held by Send; Close waits for it
+	sending       sync.Mutex // held by Send, Close waits for it; guards pace
+	pace          uplink.Pace
 }
 
 // greet signs in and asks what the server takes.
@@ -147,7 +148,8 @@ func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(ui
 			recs = recs[1:]
 			continue
 		}
-		n := s.chunk(recs)
+		n, bytes := s.chunk(recs, s.pace.Bytes(scriptBytes))
+		begun := time.Now()
 		stored, err := s.append(ctx, recs[:n])
 		for _, rec := range recs[:stored] {
 			report(rec.ID.Seq, uplink.Outcome{Verdict: uplink.Ack})
@@ -155,22 +157,24 @@ func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(ui
 		if err != nil {
 			return s.explain(err)
 		}
+		s.pace.Took(bytes, time.Since(begun))
 		recs = recs[n:]
 	}
 	return nil
 }
 
-// chunk returns how many records go into the next run of the script: up to its limits, and up to a record that the
-// server would not take.
-func (s *session) chunk(recs []uplink.Record) int {
-	bytes := 0
-	for i, rec := range recs[:min(len(recs), scriptRecords)] {
-		bytes += len(rec.JSON)
-		if i > 0 && (bytes > scriptBytes || int64(len(rec.JSON)) > s.maxValue) {
-			return i
+// chunk returns how many records go into the next run of the script, one at the least, and their bytes. It ends before
+// a record that the server would not take.
+func (s *session) chunk(recs []uplink.Record, limit int) (n, bytes int) {
+	recs = recs[:min(len(recs), scriptRecords)]
+	for i := range recs {
+		more := len(recs[i].JSON)
+		if i > 0 && (bytes+more > limit || int64(more) > s.maxValue) {
+			return i, bytes
 		}
+		bytes += more
 	}
-	return min(len(recs), scriptRecords)
+	return len(recs), bytes
 }
 
 // append runs the script and returns how many of recs are stored, counted from the first.

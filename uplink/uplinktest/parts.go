@@ -150,7 +150,11 @@ func brokerKilled(_ *testing.T, b *bench) { b.interrupted(b.server.Kill9) }
 func (b *bench) interrupted(interrupt func()) {
 	_, stop := b.runner()
 	wait := b.appendSteadily(4000, 500*time.Microsecond)
-	for range 2 {
+	times := b.suite.Interruptions
+	if times == 0 {
+		times = 2
+	}
+	for range times {
 		time.Sleep(500 * time.Millisecond)
 		interrupt()
 		time.Sleep(300 * time.Millisecond)

@@ -28,6 +28,8 @@ type Suite struct {
 	Refused func() pipeline.Message
 	// Doubles says that a record which was in flight when a session ended may be stored twice.
 	Doubles bool
+	// Interruptions is how often the broker is stopped, and how often killed; 0 means 2.
+	Interruptions int
 }
 
 // Stored is a record as the broker gives it back.

@@ -1,0 +1,74 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"edgegateway/uplink"
+)
+
+// isRefused reports whether a batch was refused for what is in it. Which record it was, the broker does not say.
+func isRefused(err error) bool {
+	for _, refusal := range []*kerr.Error{
+		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.CorruptMessage,
+		kerr.InvalidTimestamp, kerr.PolicyViolation,
+	} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
+}
+
+// outcome turns the error of one record into its outcome.
+func (s *session) outcome(err error) uplink.Outcome {
+	switch {
+	case isRefused(err):
+		return uplink.Outcome{Verdict: uplink.Suspect, Err: s.explain(err)}
+	case errors.Is(err, kgo.ErrClientClosed), errors.Is(err, context.Canceled):
+		return uplink.Outcome{Err: fmt.Errorf("%s: the session ended before the answer", s.address)}
+	}
+	return uplink.Outcome{Err: s.explain(err)}
+}
+
+// explain puts an error into plain words.
+func (s *session) explain(err error) error {
+	config := func(format string, args ...any) error { return uplink.Config(fmt.Errorf(format, args...)) }
+	switch {
+	case err == nil || uplink.IsConfig(err):
+		return err
+	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
+		return config("topic %s does not exist on %s (want it created there, or another name in topic)", s.topic, s.address)
+	case errors.Is(err, kerr.InvalidTopicException):
+		return config("%q is no name of a topic to %s", s.topic, s.address)
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		return config("the user may not write to topic %s (want the rights WRITE and DESCRIBE on it)", s.topic)
+	case errors.Is(err, kerr.ClusterAuthorizationFailed):
+		return config("the user may not write to this cluster (want the right IDEMPOTENT_WRITE, or WRITE on topic %s)", s.topic)
+	case errors.Is(err, kerr.SaslAuthenticationFailed):
+		return config("%s refuses the sign-in: wrong user or password", s.address)
+	case errors.Is(err, kerr.UnsupportedSaslMechanism), errors.Is(err, kerr.IllegalSaslState):
+		return config("%s does not offer this way to sign in (want another sasl)", s.address)
+	case errors.Is(err, kerr.UnsupportedCompressionType):
+		return config("topic %s does not take this compression (want another compression)", s.topic)
+	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge):
+		return fmt.Errorf("larger than topic %s takes (its setting max.message.bytes)", s.topic)
+	case errors.Is(err, kerr.InvalidTimestamp):
+		return fmt.Errorf("topic %s refuses the record's time (its settings message.timestamp.*; is the gateway's clock right?)", s.topic)
+	case isRefused(err):
+		return fmt.Errorf("topic %s refuses it for good: %w", s.topic, err)
+	case errors.Is(err, kerr.NotEnoughReplicas), errors.Is(err, kerr.NotEnoughReplicasAfterAppend):
+		return fmt.Errorf("topic %s has too few replicas in step to confirm (its setting min.insync.replicas)", s.topic)
+	}
+	if _, ok := errors.AsType[*kgo.ErrFirstReadEOF](err); ok {
+		return fmt.Errorf("%s closes the connection at once (is it starting, or does it want TLS or a sign-in that is not set, or the reverse?)", s.address)
+	}
+	if e, ok := errors.AsType[*kerr.Error](err); ok {
+		return fmt.Errorf("%s answers %s: %s", s.address, e.Message, e.Description)
+	}
+	return uplink.Explain(s.address, err)
+}

@@ -1,0 +1,97 @@
+package kafka_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"edgegateway/pipeline"
+	"edgegateway/test/rig"
+	"edgegateway/uplink"
+	"edgegateway/uplink/kafka"
+	"edgegateway/uplink/uplinktest"
+)
+
+func TestSuite(t *testing.T) {
+	late := false
+	uplinktest.Run(t, uplinktest.Suite{
+		Server:  func(tb rig.TB) *rig.Server { return rig.Kafka(tb) },
+		Prepare: prepare,
+		Driver: func(addr, place string) uplink.Driver {
+			return &kafka.Config{Brokers: []string{addr}, Topic: place + "-{gateway}", ClientID: "edge", Compression: "none"}
+		},
+		Read: read,
+		Refused: func() pipeline.Message {
+			if late = !late; late { // refused together with the whole batch that it is in
+				return pipeline.Message{Topic: "boiler/late", Key: "boiler", Time: time.Now().AddDate(10, 0, 0)}
+			}
+			return pipeline.Message{Topic: "boiler/log", Key: "boiler", Value: pipeline.Bytes(bytes.Repeat([]byte("x"), 150_000))}
+		},
+		Doubles:       true,
+		Interruptions: 1, // a start takes five seconds
+	})
+}
+
+func connect(t testing.TB, addr string, options ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	c, err := kgo.NewClient(append(options, kgo.SeedBrokers(addr), kgo.DisableClientMetrics())...)
+	if err != nil {
+		t.Fatalf("connect: %v", err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func prepare(t testing.TB, addr, place string) {
+	t.Helper()
+	limit := "100000"
+	settings := map[string]*string{"max.message.bytes": &limit}
+	if place == "place-each-record-is-confirmed-once-and-in-order" {
+		settings = nil // full batches
+	}
+	admin := kadm.NewClient(connect(t, addr))
+	if _, err := admin.CreateTopic(t.Context(), 1, 1, settings, place+"-gw1"); err != nil {
+		t.Fatalf("make the topic: %v", err)
+	}
+}
+
+func read(t testing.TB, addr, place string) []uplinktest.Stored {
+	t.Helper()
+	topic := place + "-gw1"
+	c := connect(t, addr, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))
+	ends, err := kadm.NewClient(c).ListEndOffsets(t.Context(), topic)
+	if err != nil {
+		t.Fatalf("read back: %v", err)
+	}
+	end, ok := ends.Lookup(topic, 0)
+	if !ok || end.Err != nil {
+		t.Fatalf("read back: end of %s: %+v", topic, end)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var out []uplinktest.Stored
+	for int64(len(out)) < end.Offset {
+		fetches := c.PollFetches(ctx)
+		if ctx.Err() != nil {
+			t.Fatalf("read back: %d of %d records", len(out), end.Offset)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			out = append(out, uplinktest.Stored{ID: header(r, "record-id"), Payload: string(r.Value)})
+		})
+	}
+	return out
+}
+
+func header(r *kgo.Record, key string) string {
+	for _, h := range r.Headers {
+		if h.Key == key {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
