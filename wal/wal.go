@@ -7,7 +7,7 @@ import (
 
 // Limits of the format. doc.go says why they suffice.
 const (
-	MaxRecord = 256 << 10 // bytes of one record's data
+	MaxRecord = 260 << 10 // bytes of one record's data: an MQTT packet of 256 KiB and what the codec adds
 	MaxCommit = 1 << 20   // bytes of one commit before encoding; also the bound of what waits for the next one
 )
 
@@ -23,13 +23,13 @@ const (
 
 // Errors. Those of Open and Append are wrapped with the directory and the cause.
 var (
-	ErrLocked   = errors.New("log directory is in use by another process")      // Open
-	ErrDamaged  = errors.New("log is damaged")                                  // Open, Cursor.Read
+	ErrLocked   = errors.New("log directory is in use by another process")       // Open
+	ErrDamaged  = errors.New("log is damaged")                                   // Open, Cursor.Read
 	ErrVersion  = errors.New("log was written by another version of the format") // Open
-	ErrFull     = errors.New("log is full")                                     // Append
-	ErrTooLarge = errors.New("record is too large")                             // Append
-	ErrStopped  = errors.New("log has stopped")                                 // everything, after an I/O error; wraps its cause
-	ErrClosed   = errors.New("log is closed")                                   // everything, after Close
+	ErrFull     = errors.New("log is full")                                      // Append
+	ErrTooLarge = errors.New("record is too large")                              // Append
+	ErrStopped  = errors.New("log has stopped")                                  // everything, after an I/O error; wraps its cause
+	ErrClosed   = errors.New("log is closed")                                    // everything, after Close
 )
 
 // Entry is one record on its way into the log.
@@ -58,5 +58,5 @@ type Record struct {
 	Time time.Time
 	Data []byte // must not be changed
 
-	delivery uint64 // the cursor's running number of this delivery
+	pos uint64 // position in the lane
 }

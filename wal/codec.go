@@ -1,0 +1,254 @@
+package wal
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"time"
+)
+
+// formatVersion stands in each segment's header. Another number means another layout of anything in doc.go.
+const formatVersion = 1
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// seal appends the checksum over key and value, because bbolt has none and a flipped bit must not become a cursor.
+func seal(key, value []byte) []byte {
+	sum := crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, value)
+	out := make([]byte, 0, len(value)+4)
+	return binary.LittleEndian.AppendUint32(append(out, value...), sum)
+}
+
+// unseal checks and removes what seal appended. The result is a part of v.
+func unseal(key, v []byte) ([]byte, error) {
+	if len(v) < 4 {
+		return nil, fmt.Errorf("%w: value of %q is cut off", ErrDamaged, key)
+	}
+	value := v[:len(v)-4]
+	if crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, value) != binary.LittleEndian.Uint32(v[len(v)-4:]) {
+		return nil, fmt.Errorf("%w: checksum of %q is wrong", ErrDamaged, key)
+	}
+	return value, nil
+}
+
+// header is what a segment's bucket h holds. It is written once.
+type header struct {
+	uuid    [16]byte
+	epoch   uint64
+	number  uint64
+	base    uint64 // position of its first record
+	created int64  // Unix nanoseconds
+	first   []uint64
+}
+
+func (h *header) encode() []byte {
+	b := binary.AppendUvarint(nil, formatVersion)
+	b = append(b, h.uuid[:]...)
+	b = binary.AppendUvarint(b, h.epoch)
+	b = binary.AppendUvarint(b, h.number)
+	b = binary.AppendUvarint(b, h.base)
+	b = binary.AppendVarint(b, h.created)
+	b = binary.AppendUvarint(b, uint64(len(h.first)))
+	for _, seq := range h.first {
+		b = binary.AppendUvarint(b, seq)
+	}
+	return b
+}
+
+func decodeHeader(b []byte) (header, error) {
+	var h header
+	d := decoder{b: b}
+	if v := d.uvarint(); d.err == nil && v != formatVersion {
+		return h, fmt.Errorf("%w: version %d (this program writes %d)", ErrVersion, v, formatVersion)
+	}
+	copy(h.uuid[:], d.take(16))
+	h.epoch, h.number, h.base, h.created = d.uvarint(), d.uvarint(), d.uvarint(), d.varint()
+	h.first = make([]uint64, d.count(1))
+	for i := range h.first {
+		h.first[i] = d.uvarint()
+	}
+	return h, d.end("header")
+}
+
+// control is what the bucket c of a segment holds: where the log and its cursors stand. Each commit writes it anew.
+type control struct {
+	last       uint64 // position of the newest record
+	newest     int64  // largest time of the segment's records, Unix nanoseconds; 0 without any
+	lost       uint64 // dead letters that went because there were too many
+	refused    uint64 // records refused by drop_newest
+	letters    uint64 // number of the newest dead letter ever
+	ranges     uint64 // number of the newest dropped range ever
+	nextCursor uint32
+	tails      []tail // by number of stream
+	cursors    []cursorPos
+}
+
+// tail is the end of one stream.
+type tail struct {
+	seq     uint64 // of its newest record
+	bytes   uint64 // of the data of all its records
+	dropped uint64 // records that went before every cursor had passed them
+}
+
+// cursorPos is where a cursor stands: each record of its stream up to pos, and up to seq, has a final outcome.
+type cursorPos struct {
+	id   uint32
+	pos  uint64
+	seq  uint64
+	runs []run // outcomes beyond, so that a clean stop repeats nothing
+}
+
+// run says: skip records without outcome, then n with one.
+type run struct{ skip, n uint64 }
+
+// maxRuns bounds what a commit stores of outcomes out of order. What does not fit is sent again after a restart.
+const maxRuns = 32
+
+func (c *control) encode() []byte {
+	b := binary.AppendUvarint(nil, c.last)
+	b = binary.AppendVarint(b, c.newest)
+	b = binary.AppendUvarint(b, c.lost)
+	b = binary.AppendUvarint(b, c.refused)
+	b = binary.AppendUvarint(b, c.letters)
+	b = binary.AppendUvarint(b, c.ranges)
+	b = binary.AppendUvarint(b, uint64(c.nextCursor))
+	b = binary.AppendUvarint(b, uint64(len(c.tails)))
+	for _, t := range c.tails {
+		b = binary.AppendUvarint(b, t.seq)
+		b = binary.AppendUvarint(b, t.bytes)
+		b = binary.AppendUvarint(b, t.dropped)
+	}
+	b = binary.AppendUvarint(b, uint64(len(c.cursors)))
+	for _, p := range c.cursors {
+		b = binary.AppendUvarint(b, uint64(p.id))
+		b = binary.AppendUvarint(b, p.pos)
+		b = binary.AppendUvarint(b, p.seq)
+		b = binary.AppendUvarint(b, uint64(len(p.runs)))
+		for _, r := range p.runs {
+			b = binary.AppendUvarint(b, r.skip)
+			b = binary.AppendUvarint(b, r.n)
+		}
+	}
+	return b
+}
+
+func decodeControl(b []byte) (control, error) {
+	d := decoder{b: b}
+	c := control{
+		last: d.uvarint(), newest: d.varint(), lost: d.uvarint(), refused: d.uvarint(),
+		letters: d.uvarint(), ranges: d.uvarint(), nextCursor: d.uint32(),
+	}
+	c.tails = make([]tail, d.count(3))
+	for i := range c.tails {
+		c.tails[i] = tail{seq: d.uvarint(), bytes: d.uvarint(), dropped: d.uvarint()}
+	}
+	c.cursors = make([]cursorPos, d.count(4))
+	for i := range c.cursors {
+		p := cursorPos{id: d.uint32(), pos: d.uvarint(), seq: d.uvarint()}
+		for range d.count(2) {
+			p.runs = append(p.runs, run{skip: d.uvarint(), n: d.uvarint()})
+		}
+		c.cursors[i] = p
+	}
+	return c, d.end("control record")
+}
+
+func (c *control) cursor(id uint32) *cursorPos {
+	for i := range c.cursors {
+		if c.cursors[i].id == id {
+			return &c.cursors[i]
+		}
+	}
+	return nil
+}
+
+// decoder takes a value apart. Its first error stays, and everything after it is zero.
+type decoder struct {
+	b   []byte
+	err error
+}
+
+func (d *decoder) fail() {
+	if d.err == nil {
+		d.err = ErrDamaged
+	}
+	d.b = nil
+}
+
+func (d *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 {
+		d.fail()
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) varint() int64 {
+	v, n := binary.Varint(d.b)
+	if n <= 0 {
+		d.fail()
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) uint32() uint32 {
+	v := d.uvarint()
+	if v > math.MaxUint32 {
+		d.fail()
+		return 0
+	}
+	return uint32(v)
+}
+
+// count reads the length of a list whose elements take at least size bytes each, so that a damaged length cannot make
+// the reader allocate more than the value itself could describe.
+func (d *decoder) count(size int) int {
+	v := d.uvarint()
+	if v > uint64(len(d.b)/size) {
+		d.fail()
+		return 0
+	}
+	return int(v)
+}
+
+func (d *decoder) take(n int) []byte {
+	if n > len(d.b) {
+		d.fail()
+		return nil
+	}
+	v := d.b[:n:n]
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) bytes() []byte { return d.take(d.count(1)) }
+
+func (d *decoder) end(what string) error {
+	if d.err == nil && len(d.b) > 0 {
+		d.err = ErrDamaged
+	}
+	if d.err != nil {
+		return fmt.Errorf("%w: %s cannot be decoded", d.err, what)
+	}
+	return nil
+}
+
+func appendBytes[T string | []byte](b []byte, v T) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
+}
+
+// nanos is t in Unix nanoseconds, held within what 64 bits can say.
+func nanos(t time.Time) int64 {
+	switch s := t.Unix(); {
+	case s >= math.MaxInt64/int64(time.Second):
+		return math.MaxInt64
+	case s <= math.MinInt64/int64(time.Second):
+		return math.MinInt64
+	}
+	return t.UnixNano()
+}

@@ -1,0 +1,300 @@
+package wal
+
+import (
+	"fmt"
+	"time"
+)
+
+// run is the committer. It sleeps until something is due, makes one commit of all that waits, and calls back in order.
+// What arrives while it writes goes into the next commit, so commits are as large as the load asks for.
+func (l *Log) run() {
+	defer close(l.finished)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var movedAt time.Time
+	for {
+		if !l.moved.Load() {
+			movedAt = time.Time{}
+		} else if movedAt.IsZero() {
+			movedAt = time.Now()
+		}
+		wait, last := l.due(movedAt)
+		if wait > 0 {
+			timer.Reset(wait)
+			select {
+			case <-l.poke:
+			case <-timer.C:
+			}
+			continue
+		}
+		stopped := l.cycle(last)
+		if stopped || last {
+			l.end()
+			return
+		}
+	}
+}
+
+// due returns how long the committer may sleep, and whether the log is closing.
+func (l *Log) due(movedAt time.Time) (wait time.Duration, closing bool) {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closing {
+		return 0, true
+	}
+	if l.hurry.Load() && l.noSpace == nil {
+		return 0, false
+	}
+	at := now.Add(time.Hour)
+	sooner := func(t time.Time) {
+		if t.Before(at) {
+			at = t
+		}
+	}
+	if !movedAt.IsZero() {
+		delay := idleCommit
+		if len(l.waiters) > 0 {
+			delay = idleCommit / 20 // somebody waits for what the cursors free
+		}
+		sooner(movedAt.Add(delay))
+	}
+	if l.o.MaxAge > 0 {
+		sooner(l.aged.Add(min(l.o.MaxAge/10, time.Minute)))
+	}
+	if l.noSpace != nil && len(l.pending)+len(l.waiters) > 0 {
+		sooner(l.retryAt)
+	}
+	if len(l.pending) > 0 {
+		// On a full disk the batches wait for the next try; only cursors are opened and released.
+		blocked := l.noSpace != nil && now.Before(l.retryAt)
+		for _, it := range l.pending {
+			switch {
+			case it.change != nil:
+				sooner(it.at)
+			case blocked:
+			case it.batch.Urgent:
+				sooner(it.at.Add(l.o.UrgentDelay))
+			default:
+				sooner(it.at.Add(l.o.MaxDelay))
+			}
+			if !at.After(now) {
+				break
+			}
+		}
+		if !blocked && (l.queued >= earlyBytes || len(l.waiters) > 0) {
+			at = now
+		}
+	}
+	return at.Sub(now), false
+}
+
+// cycle makes one commit and what follows from it. It returns true when the log has stopped.
+func (l *Log) cycle(last bool) bool {
+	if err := l.expire(); err != nil && !isNoSpace(err) {
+		return l.stop(err)
+	}
+	for {
+		items := l.take(last)
+		err := l.makeRoom(items)
+		if err == nil {
+			err = l.commitItems(items)
+		}
+		if err == nil {
+			if l.finish(items); last && l.hasPending() {
+				continue
+			}
+			break
+		}
+		if !isNoSpace(err) {
+			return l.stop(err)
+		}
+		again, err := l.outOfSpace(items, err)
+		if err != nil {
+			return l.stop(err)
+		}
+		if !again {
+			break
+		}
+	}
+	if err := l.free(); err != nil {
+		return l.stop(err)
+	}
+	l.mu.Lock()
+	l.admitLocked()
+	if now := time.Now(); l.noSpace != nil && len(l.waiters) > 0 && now.After(l.retryAt) {
+		l.retryAt = now.Add(retryFull)
+	}
+	l.mu.Unlock()
+	l.logFull()
+	return false
+}
+
+func (l *Log) hasPending() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.pending) > 0
+}
+
+// take moves what the next commit holds from pending to inflight.
+func (l *Log) take(last bool) []*item {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	blocked := l.noSpace != nil && !last && time.Now().Before(l.retryAt)
+	var rest []*item
+	cost := 0
+	for i, it := range l.pending {
+		if blocked && it.change == nil {
+			rest = append(rest, it)
+			continue
+		}
+		if cost > 0 && cost+it.cost > MaxCommit {
+			rest = append(rest, l.pending[i:]...)
+			break
+		}
+		cost += it.cost
+		l.inflight = append(l.inflight, it)
+	}
+	l.pending = rest
+	return l.inflight
+}
+
+// commitItems writes items, or only the cursors where there are none.
+func (l *Log) commitItems(items []*item) error {
+	if a := l.active(); a.bytes-a.empty >= l.o.SegmentBytes {
+		// No room for a new segment is no reason not to use what is left of this one.
+		if err := l.rotate(); err != nil && !isNoSpace(err) {
+			return err
+		}
+	}
+	if len(items) == 0 && !l.moved.Load() {
+		return nil
+	}
+	t := l.begin()
+	for _, it := range items {
+		t.add(it)
+	}
+	return t.commit()
+}
+
+// finish acknowledges the items in flight and wakes the cursors.
+func (l *Log) finish(items []*item) {
+	l.mu.Lock()
+	l.inflight = nil
+	for _, it := range items {
+		l.queued -= it.cost
+	}
+	batches := false
+	for _, it := range items {
+		batches = batches || it.change == nil
+	}
+	if batches {
+		l.noSpace = nil
+	}
+	cursors := l.openCursors()
+	l.mu.Unlock()
+	for _, it := range items {
+		if it.done != nil {
+			it.done(nil)
+		}
+	}
+	if len(items) > 0 {
+		for _, c := range cursors {
+			c.poke()
+		}
+	}
+}
+
+// rotate seals the active segment and begins the next one, which carries the whole state.
+func (l *Log) rotate() error {
+	a := l.active()
+	h := header{
+		uuid: l.uuid, epoch: l.epoch, number: a.number + 1, base: l.ctl.last + 1, created: nanos(time.Now()),
+		first: make([]uint64, len(l.ctl.tails)),
+	}
+	for i, t := range l.ctl.tails {
+		h.first[i] = t.seq
+	}
+	c := l.ctl
+	c.newest = 0
+	next, err := createSegment(l.dir, &l.o, h, c, l.st.raw)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.segs = append(l.segs[:len(l.segs):len(l.segs)], next)
+	l.ctl.newest = 0
+	l.counts.commits++
+	l.counts.written += uint64(next.bytes)
+	l.mu.Unlock()
+	if err := a.seal(); err != nil {
+		return fmt.Errorf("seal segment: %w", err)
+	}
+	return nil
+}
+
+// stop ends all writing after an error that may have cost data: what the kernel still shows is not what is on the
+// medium. Nothing is acknowledged any more; reading goes on.
+func (l *Log) stop(cause error) bool {
+	err := fmt.Errorf("%w: %s: %w", ErrStopped, l.dir, cause)
+	l.log.Error("log has stopped", "dir", l.dir, "err", cause)
+	l.mu.Lock()
+	l.err = err
+	l.mu.Unlock()
+	return true
+}
+
+// end fails what still waits when the committer ends.
+func (l *Log) end() {
+	l.mu.Lock()
+	err := l.err
+	if err == nil {
+		err = ErrClosed
+		if l.noSpace != nil && len(l.pending) > 0 {
+			err = fmt.Errorf("%w: %w", ErrClosed, l.fullError())
+		}
+	}
+	// Whoever comes after this is refused, because closing or err is set.
+	items := append(l.inflight, l.pending...)
+	waiters := l.waiters
+	l.inflight, l.pending, l.waiters, l.queued = nil, nil, nil, 0
+	cursors := l.openCursors()
+	l.mu.Unlock()
+	for _, it := range items {
+		if it.done != nil {
+			it.done(err)
+		}
+	}
+	for _, w := range waiters {
+		w.out <- err
+	}
+	for _, c := range cursors {
+		c.poke()
+	}
+}
+
+// logFull says once when the log becomes full, and once when it has room again.
+func (l *Log) logFull() {
+	l.mu.Lock()
+	full := l.isFullLocked()
+	changed := full != l.wasFull
+	l.wasFull = full
+	cause := l.noSpace
+	l.mu.Unlock()
+	switch {
+	case !changed:
+	case full && cause != nil:
+		l.log.Warn("log is full", "dir", l.dir, "policy", string(l.o.Full), "err", cause)
+	case full:
+		l.log.Warn("log is full", "dir", l.dir, "policy", string(l.o.Full), "max_bytes", l.o.MaxBytes)
+	default:
+		l.log.Info("log has room again", "dir", l.dir)
+	}
+}
+
+func (l *Log) isFullLocked() bool {
+	if l.noSpace != nil {
+		return true
+	}
+	return l.o.Full != DropOldest && l.fullLocked(0)
+}

@@ -1,0 +1,96 @@
+// Package wal is the log of one lane: an append-only queue on bbolt that survives power loss, with a durable cursor for
+// each uplink and stream, and a small keyed state that changes in the same commit as the records.
+//
+//	Append ──▶ queue ──▶ committer ──▶ segment files ──▶ callbacks, in order
+//	           ≤ 1 MiB   one goroutine  + ring in RAM
+//	                        ▲                  │
+//	            cursors ────┘                  ▼
+//	            Done, Drop ◀── uplink ◀── Cursor.Read
+//
+// A source hands over a batch and gets it back by a callback when it is on stable storage. The committer takes all that
+// waits into one bbolt transaction, so load shares flushes: a commit costs two, however much is in it. Where the cursors
+// stand is in each of these transactions and costs nothing more; without any, a cursor that moved is written within 1 s.
+// Outcomes come in any order; a cursor moves over the unbroken run of them only. A segment that every cursor has passed is
+// unlinked.
+//
+// # Numbers of a record
+//
+// Its position is its place in the lane: 1, 2, 3, … over all streams, internal, the key of blocks. Its sequence is its
+// place in its stream: 1, 2, 3, … without gaps but for counted drops, so that the far side can prove that nothing is
+// missing. See docs/adr/0002-sequences.md.
+//
+// # Directory
+//
+//	LOCK           flock of the process that has the log open; holds its number
+//	00000001.seg   bbolt files, numbered without gaps; the last one is active, the others are only read
+//	*.tmp          a segment being built; deleted at start
+//
+// A segment is built as .tmp, made durable, renamed, and the directory flushed, so a .seg is always whole. A new one
+// begins when the active one has SegmentBytes; it carries state and cursors, so the newest file is all that has to be
+// known.
+//
+// # Segment
+//
+// bbolt with pages of 4096 bytes and without a freelist on disk. Buckets, each value of h, c and s followed by the CRC32C
+// (little endian) over key and value:
+//
+//	h  "h" → header, written once:
+//	         uvarint version (1) · 16 B id of the log · uvarint epoch · uvarint number · uvarint base position
+//	         varint created (Unix ns) · uvarint n · n × uvarint newest sequence before base, by stream number
+//	c  "c" → control, written by each commit:
+//	         uvarint position of the newest record · varint largest time in this segment (Unix ns, 0: none)
+//	         uvarint dead letters lost · uvarint records refused · uvarint newest dead letter · uvarint newest dropped range
+//	         uvarint next cursor id
+//	         uvarint n · n streams by number: uvarint newest sequence · uvarint bytes of data · uvarint dropped
+//	         uvarint n · n cursors: uvarint id · uvarint position · uvarint sequence
+//	                     uvarint k · k runs of outcomes beyond it: uvarint without · uvarint with (k ≤ 32)
+//	s  state:
+//	         "u" KEY        → value of Batch.State
+//	         "s" NAME       → uvarint stream number: 0, 1, 2, …
+//	         "k" uvarint ID → uvarint stream number · name of the uplink
+//	         "d" NUMBER     → dead letter: uplink, stream (uvarint length + bytes each) · uvarint sequence
+//	                          varint time · varint time of the refusal (Unix ns) · reason, data (uvarint length + bytes)
+//	         "r" NUMBER     → dropped range: uvarint stream number · uvarint first · uvarint last · varint when (Unix ns)
+//	                          1 B why (1 drop_oldest, 2 max_age, 3 files were missing)
+//	                          NUMBER is 8 B big endian
+//	q  position of the first record (8 B big endian) → block; one of more than 1500 B is the value of "b" in a bucket of
+//	   that name, so that bbolt does not write it again with the next commit
+//
+// c stays below 1 KiB, and with it in the root page, up to about 30 cursors; beyond, it costs one page more per commit.
+//
+// # Block
+//
+// Little endian. At most 256 KiB raw, unless a single record is that large. There are no records of a commit in the blocks
+// of another.
+//
+//	 0  1 B  0xB1: block, version 1
+//	 1  1 B  codec: 0 raw (others are free for compression)
+//	 2  2 B  flags: 0
+//	 4  4 B  number of records
+//	 8  8 B  position of the first
+//	16  8 B  time of the first, Unix ns
+//	24  4 B  length of the body
+//	28  4 B  CRC32C of bytes 0..27 and the body
+//	32       body: uvarint n · n × (uvarint stream number · uvarint sequence of its first record here)
+//	               per record: uvarint stream number · uvarint length · varint time since the record before, ns · data
+//
+// # Bounds
+//
+// A record has at most 256 KiB, a commit 1 MiB; as much again may wait for the next one, beyond which Append waits. The
+// state has 4 MiB, 1 MiB of it dead letters (the oldest go, counted). 256 dropped ranges are kept; each stream counts all.
+// Memory: those, 1 MiB of newest blocks, and 8 B for each record of a cursor's window.
+//
+// # Errors
+//
+// A full disk is a state: the policy is followed, reading, cursors and freeing go on, and it ends by itself. Any other
+// error of a commit stops the log: what the kernel shows after a failed flush is not what is on the medium, so nothing is
+// acknowledged any more, until the log is opened again. Segments are read through a map, so a bad sector shows as a fault;
+// that, a panic of bbolt and a wrong checksum are ErrDamaged.
+//
+// # What is not here yet
+//
+// Before the newest file is opened for writing only its meta pages, its length, and the pages of h, c and s are checked. A
+// damaged page of blocks can still make bbolt panic in a goroutine of its own when it looks for free pages; the full check
+// of all pages before that, salvage, recycling of files, and compression come later and change no signature
+// (docs/adr/0003-log-interface.md).
+package wal

@@ -1,0 +1,79 @@
+package wal
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// Options of Open. The zero value is a log without bounds of its own: it ends where the disk ends.
+type Options struct {
+	// MaxBytes bounds what the log takes on disk; 0 means no bound. At least 512 KiB.
+	MaxBytes int64
+	// MaxAge bounds the age of the newest record of a segment; 0 means no bound. Whole segments go, so a record may
+	// outlive MaxAge by the time its segment took to fill.
+	MaxAge time.Duration
+	// Full says what happens at MaxBytes and on a full disk. Empty means Block.
+	Full Policy
+	// SegmentBytes is the size at which a new segment begins: 16 MiB by default, 4 MiB where MaxBytes is below 64 MiB,
+	// and never more than a quarter of MaxBytes, because space comes back by whole segments only.
+	SegmentBytes int64
+	// UrgentDelay is how long a commit for a waiting caller lingers to take more with it. 0 means not at all.
+	UrgentDelay time.Duration
+	// MaxDelay is the longest time until a batch that nobody waits for is committed. 0 means 1 s.
+	MaxDelay time.Duration
+	// NewEpoch is the epoch given to a log that Open creates; 0 means 1. An existing log keeps its own.
+	NewEpoch uint64
+	// Window is the number of records that a cursor may have without outcome. 0 means 4096.
+	Window int
+	// Log takes one line for each change of state. Nil means silence.
+	Log *slog.Logger
+
+	opened func(*bbolt.DB) // tests reach the write path of each file through it
+}
+
+const (
+	minMaxBytes     = 512 << 10
+	minSegmentBytes = 64 << 10
+	bigLog          = 64 << 20 // MaxBytes from which segments are large
+	idleCommit      = time.Second
+)
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Full == "" {
+		o.Full = Block
+	}
+	switch o.Full {
+	case Block, DropOldest, DropNewest:
+	default:
+		return o, fmt.Errorf("unknown policy %q (want %s, %s or %s)", o.Full, Block, DropOldest, DropNewest)
+	}
+	if o.MaxBytes < 0 || o.MaxBytes > 0 && o.MaxBytes < minMaxBytes {
+		return o, fmt.Errorf("max_bytes is %d (want 0 or at least %d)", o.MaxBytes, minMaxBytes)
+	}
+	if o.SegmentBytes == 0 {
+		o.SegmentBytes = 16 << 20
+		if o.MaxBytes > 0 && o.MaxBytes < bigLog {
+			o.SegmentBytes = 4 << 20
+		}
+	}
+	if o.MaxBytes > 0 {
+		o.SegmentBytes = min(o.SegmentBytes, o.MaxBytes/4)
+	}
+	o.SegmentBytes = min(max(o.SegmentBytes, minSegmentBytes), 256<<20)
+	if o.MaxDelay <= 0 {
+		o.MaxDelay = time.Second
+	}
+	if o.NewEpoch == 0 {
+		o.NewEpoch = 1
+	}
+	if o.Window <= 0 {
+		o.Window = 4096
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}

@@ -1,0 +1,189 @@
+package wal
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// recover brings the log to its last commit:
+//
+//  1. delete what a cut left half-made (*.tmp)
+//  2. read what each segment says of itself, by its pages, and check that they follow each other without a gap
+//  3. take the state, the cursors and the end from the newest one
+//  4. open the newest one for writing
+//  5. raise cursors that point before the oldest segment, and free what no cursor needs
+//
+// A directory without segments gets its first one, and with it an epoch.
+func (l *Log) recover() error {
+	numbers, err := l.list()
+	if err != nil {
+		return err
+	}
+	if len(numbers) == 0 {
+		return l.create()
+	}
+	var last summary
+	for i, n := range numbers {
+		path := filepath.Join(l.dir, segmentName(n))
+		sum, err := readSummary(path, i == len(numbers)-1)
+		if err != nil {
+			return err
+		}
+		if err := follows(&last, &sum, i == 0, n); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		l.segs = append(l.segs, &segment{
+			path: path, number: n, base: sum.header.base, first: sum.header.first, bytes: sum.bytes, newest: sum.control.newest,
+		})
+		last = sum
+	}
+	l.uuid, l.epoch = last.header.uuid, last.header.epoch
+	if err := l.load(&last); err != nil {
+		return fmt.Errorf("%s: %w", l.active().path, err)
+	}
+	a := l.active()
+	if a.db, err = openBolt(a.path, &l.o, false); err != nil {
+		return err
+	}
+	a.active = true
+	return l.raiseMissing()
+}
+
+// list returns the numbers of the segments, ascending, and deletes half-made files.
+func (l *Log) list() ([]uint64, error) {
+	entries, err := os.ReadDir(l.dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".tmp") {
+			if err := os.Remove(filepath.Join(l.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+		}
+	}
+	return segmentNumbers(entries)
+}
+
+func segmentNumbers(entries []os.DirEntry) ([]uint64, error) {
+	var out []uint64
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), ".seg")
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseUint(name, 10, 64)
+		if err != nil || segmentName(n) != e.Name() {
+			return nil, fmt.Errorf("%w: %s is not the name of a segment", ErrDamaged, e.Name())
+		}
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// follows tells what is wrong with s as the segment after prev.
+func follows(prev, s *summary, first bool, number uint64) error {
+	h := &s.header
+	switch {
+	case h.number != number:
+		return fmt.Errorf("%w: it says that it is segment %d", ErrDamaged, h.number)
+	case h.base == 0 || s.control.last+1 < h.base || len(s.control.tails) < len(h.first):
+		return fmt.Errorf("%w: its end lies before its beginning", ErrDamaged)
+	case first:
+		return nil
+	case h.uuid != prev.header.uuid || h.epoch != prev.header.epoch:
+		return fmt.Errorf("%w: it belongs to another log than segment %d", ErrDamaged, prev.header.number)
+	case h.number != prev.header.number+1:
+		return fmt.Errorf("%w: segment %d is missing before it", ErrDamaged, h.number-1)
+	case h.base != prev.control.last+1:
+		return fmt.Errorf("%w: it begins at record %d, the segment before it ends at %d", ErrDamaged, h.base, prev.control.last)
+	}
+	return nil
+}
+
+// load takes state and cursors from what the newest segment says.
+func (l *Log) load(s *summary) error {
+	st, err := loadStore(s)
+	if err != nil {
+		return err
+	}
+	l.st, l.ctl, l.refused = st, s.control, s.control.refused
+	return nil
+}
+
+func loadStore(s *summary) (store, error) {
+	st := newStore()
+	keys := make([]string, 0, len(s.state))
+	for k := range s.state {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys) // so that numbered keys come in ascending order
+	for _, k := range keys {
+		if err := st.apply(Change{Key: k, Value: s.state[k]}); err != nil {
+			return st, err
+		}
+	}
+	if len(st.names) != len(s.control.tails) || slices.Contains(st.names, "") {
+		return st, fmt.Errorf("%w: %d streams have names, %d have an end", ErrDamaged, len(st.numbers), len(s.control.tails))
+	}
+	for i := range s.control.cursors {
+		p := &s.control.cursors[i]
+		name, ok := st.cursors[p.id]
+		if !ok || int(name.stream) >= len(s.control.tails) || p.seq > s.control.tails[name.stream].seq || p.pos > s.control.last {
+			return st, fmt.Errorf("%w: cursor %d points nowhere", ErrDamaged, p.id)
+		}
+	}
+	return st, nil
+}
+
+// create begins a new log.
+func (l *Log) create() error {
+	h := header{epoch: l.o.NewEpoch, number: 1, base: 1, created: nanos(time.Now())}
+	_, _ = rand.Read(h.uuid[:]) // never fails (crypto/rand)
+	s, err := createSegment(l.dir, &l.o, h, control{}, nil)
+	if err != nil {
+		return err
+	}
+	l.uuid, l.epoch, l.segs = h.uuid, h.epoch, []*segment{s}
+	l.log.Info("log was created", "dir", l.dir, "epoch", h.epoch)
+	return nil
+}
+
+// raiseMissing moves cursors that point before the oldest segment: somebody has removed files. What they had not passed
+// is counted as dropped.
+func (l *Log) raiseMissing() error {
+	oldest := l.segs[0]
+	var t *txn
+	lowest := map[uint32]uint64{}
+	for i := range l.ctl.cursors {
+		stream := l.st.cursors[l.ctl.cursors[i].id].stream
+		if int(stream) >= len(oldest.first) || l.ctl.cursors[i].seq >= oldest.first[stream] {
+			continue
+		}
+		if t == nil {
+			t = l.begin()
+		}
+		p := &t.ctl.cursors[i]
+		if low, ok := lowest[stream]; !ok || p.seq < low {
+			lowest[stream] = p.seq
+		}
+		p.seq, p.pos, p.runs = oldest.first[stream], max(p.pos, oldest.base-1), nil
+	}
+	if t == nil {
+		return nil
+	}
+	for stream, from := range lowest {
+		t.dropRange(stream, from+1, oldest.first[stream], DroppedMissing)
+		l.log.Warn("records are missing", "dir", l.dir, "stream", l.st.names[stream], "first", from+1, "last", oldest.first[stream])
+	}
+	return t.commit()
+}

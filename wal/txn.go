@@ -1,0 +1,214 @@
+package wal
+
+import (
+	"encoding/binary"
+	"slices"
+	"time"
+)
+
+// txn is one commit in the making: what will be written, and what will then hold in memory. Nothing of the log changes
+// until publish.
+type txn struct {
+	l       *Log
+	base    uint64 // position of its first record
+	ctl     control
+	entries []entry
+	changes []Change
+	blocks  []block
+	letters []DeadLetter
+	fresh   map[string]uint32 // streams that this commit numbers
+	names   map[uint32]cursorName
+	closed  []*Cursor // cursors that were closed and are now written for the last time
+	now     time.Time
+}
+
+// begin starts a commit with where the cursors stand now, and their new dead letters.
+func (l *Log) begin() *txn {
+	l.moved.Store(false)
+	l.hurry.Store(false)
+	l.mu.Lock()
+	cursors := l.openCursors()
+	refused := l.refused
+	l.mu.Unlock()
+
+	t := &txn{l: l, base: l.ctl.last + 1, ctl: l.ctl, now: time.Now(), names: map[uint32]cursorName{}}
+	t.ctl.tails = slices.Clone(l.ctl.tails)
+	t.ctl.cursors = slices.Clone(l.ctl.cursors)
+	t.ctl.refused = refused
+	letters := l.held
+	l.held = nil
+	for _, c := range cursors {
+		pos, more, closed := c.snapshot()
+		letters = append(letters, more...)
+		if p := t.ctl.cursor(pos.id); p != nil && pos.seq >= p.seq {
+			pos.pos = max(pos.pos, p.pos)
+			*p = pos
+		}
+		if closed {
+			t.closed = append(t.closed, c)
+		}
+	}
+	for i := range t.ctl.cursors {
+		// A cursor that has passed all of its stream passes the other streams' records with it.
+		if p := &t.ctl.cursors[i]; p.seq >= l.ctl.tails[l.st.cursors[p.id].stream].seq {
+			p.pos = max(p.pos, l.ctl.last)
+		}
+	}
+	t.letters = letters
+	t.keepLetters()
+	return t
+}
+
+// add takes an item into the commit.
+func (t *txn) add(it *item) {
+	if it.change != nil {
+		it.change(t)
+		return
+	}
+	now := nanos(t.now)
+	for i := range it.batch.Entries {
+		e := &it.batch.Entries[i]
+		at := now
+		if !e.Time.IsZero() {
+			at = nanos(e.Time)
+		}
+		n := t.stream(e.Stream)
+		tail := &t.ctl.tails[n]
+		tail.seq++
+		tail.bytes += uint64(len(e.Data))
+		t.ctl.last++
+		// A clock that ran ahead must not keep a segment for ever.
+		t.ctl.newest = max(t.ctl.newest, min(at, now))
+		t.entries = append(t.entries, entry{stream: n, seq: tail.seq, time: at, data: e.Data})
+	}
+	for _, c := range it.batch.State {
+		t.set(string(keyUser)+c.Key, c.Value)
+	}
+}
+
+func (t *txn) set(key string, value []byte) {
+	t.changes = append(t.changes, Change{Key: key, Value: value})
+}
+
+// stream returns the number of a stream, a new one where the lane has not seen it.
+func (t *txn) stream(name string) uint32 {
+	if n, ok := t.l.st.numbers[name]; ok {
+		return n
+	}
+	if n, ok := t.fresh[name]; ok {
+		return n
+	}
+	n := uint32(len(t.ctl.tails))
+	if t.fresh == nil {
+		t.fresh = map[string]uint32{}
+	}
+	t.fresh[name] = n
+	t.ctl.tails = append(t.ctl.tails, tail{})
+	t.set(string(keyStream)+name, binary.AppendUvarint(nil, uint64(n)))
+	return n
+}
+
+// findCursor returns where the cursor of an uplink on a stream stands in this commit.
+func (t *txn) findCursor(uplink string, stream uint32) (i int, id uint32, ok bool) {
+	want := cursorName{uplink, stream}
+	for i := range t.ctl.cursors {
+		id := t.ctl.cursors[i].id
+		if t.l.st.cursors[id] == want || t.names[id] == want {
+			return i, id, true
+		}
+	}
+	return 0, 0, false
+}
+
+// keepLetters adds the new dead letters to the state and lets the oldest go where there are too many.
+func (t *txn) keepLetters() {
+	if len(t.letters) == 0 {
+		return
+	}
+	st := &t.l.st
+	size := st.letterBytes
+	type pair struct {
+		key   string
+		value []byte
+	}
+	seen := map[letterID]bool{}
+	var fresh []pair
+	for i := range t.letters {
+		d := &t.letters[i]
+		if d.gone {
+			t.ctl.lost++
+			continue
+		}
+		id := letterID{d.Uplink, d.Stream, d.Seq}
+		if _, known := st.letterIDs[id]; known || seen[id] {
+			continue
+		}
+		seen[id] = true
+		t.ctl.letters++
+		p := pair{numberedKey(keyLetter, t.ctl.letters), encodeLetter(d)}
+		size += pairSize(p.key, p.value)
+		fresh = append(fresh, p)
+	}
+	for _, n := range st.letters {
+		if size <= maxLetters {
+			break
+		}
+		key := numberedKey(keyLetter, n)
+		size -= pairSize(key, st.raw[key])
+		t.set(key, nil)
+		t.ctl.lost++
+	}
+	for len(fresh) > 0 && size > maxLetters {
+		size -= pairSize(fresh[0].key, fresh[0].value)
+		fresh = fresh[1:]
+		t.ctl.lost++
+	}
+	for _, p := range fresh {
+		t.set(p.key, p.value)
+	}
+}
+
+// dropRange counts records that go before every cursor has passed them.
+func (t *txn) dropRange(stream uint32, first, last uint64, why DropReason) {
+	t.ctl.tails[stream].dropped += last - first + 1
+	t.ctl.ranges++
+	r := DropRange{First: first, Last: last, When: t.now, Why: why}
+	t.set(numberedKey(keyRange, t.ctl.ranges), encodeRange(stream, &r))
+	if old := int(t.ctl.ranges) - maxRanges; old > 0 {
+		key := numberedKey(keyRange, uint64(old))
+		if _, ok := t.l.st.raw[key]; ok {
+			t.set(key, nil)
+		}
+	}
+}
+
+// commit writes t to the active segment and, once it is durable, makes it the state of the log.
+func (t *txn) commit() error {
+	l := t.l
+	t.blocks = encodeBlocks(t.base, t.entries)
+	size, written, err := l.active().write(t.blocks, t.changes, &t.ctl)
+	if err != nil {
+		l.held = t.letters
+		l.moved.Store(true)
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.active()
+	a.bytes, a.newest = size, t.ctl.newest
+	l.counts.commits++
+	l.counts.written += uint64(written)
+	l.ring.add(t.blocks)
+	l.ctl = t.ctl
+	for _, ch := range t.changes {
+		if err := l.st.apply(ch); err != nil {
+			panic("wal: own change cannot be applied: " + err.Error())
+		}
+	}
+	for _, c := range t.closed {
+		if l.open[c.id] == c {
+			delete(l.open, c.id)
+		}
+	}
+	return nil
+}
