@@ -280,19 +280,19 @@ func (d *deviceRun) runOnce(ctx context.Context) (err error) {
 // servePage opens the page and serves it until ctx ends. Data flows whether or not there is a page.
 func (g *gateway) servePage(ctx context.Context) {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(control.NewCollector(g.monitor, version()))
+	registry.MustRegister(control.NewCollector(g.monitor.Status))
 	said := ""
 	for {
 		server, err := webui.Open(webui.Options{
-			Config: g.config.Page, StateDir: g.config.Gateway.StateDir, Monitor: g.monitor, Ready: g.ready,
-			Gatherer: registry, Log: g.log.With("part", "page"),
+			Config: g.config.Page, StateDir: g.config.Gateway.StateDir, Status: g.monitor.Status, Changed: g.monitor.Changed,
+			Ready: g.ready, Gatherer: registry, Log: g.log.With("part", "page"),
 		})
 		if err == nil {
 			g.page.Store(server)
 			if code := server.SetupCode(); code != "" {
-				g.log.Info("page waits for its first visitor", "url", "http://"+server.Addr(), "setup_code", code)
+				g.log.Info("page waits for its first visitor", "url", "http://"+server.Addr().String(), "setup_code", code)
 			} else {
-				g.log.Info("page is served", "url", "http://"+server.Addr())
+				g.log.Info("page is served", "url", "http://"+server.Addr().String())
 			}
 			if err = server.Run(ctx); err == nil {
 				return

@@ -23,9 +23,12 @@ type laneRun struct {
 	config Lane
 	log    *slog.Logger
 
-	mu  sync.Mutex // guards the two below
-	wal *wal.Log
-	err error
+	mu      sync.Mutex // guards the rest
+	wal     *wal.Log
+	err     error
+	letters map[[2]string]uint64 // dead letters of each uplink and stream
+	counted int                  // of how many dead letters letters was made
+	lost    uint64               // and how many had gone by then
 }
 
 // open opens the lane's log. A lane of a new gateway, or one whose log was lost, begins a new epoch.
@@ -55,6 +58,24 @@ func (l *laneRun) opened() (*wal.Log, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.wal, l.err
+}
+
+// deadLetters returns how many dead letters an uplink of a stream has. They are counted anew only when there are others
+// than at the last call: there may be a megabyte of them, and the page asks once a second.
+func (l *laneRun) deadLetters(uplink, stream string) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wal == nil {
+		return 0
+	}
+	if st := l.wal.Stats(); l.letters == nil || st.DeadLetters != l.counted || st.DeadLettersLost != l.lost {
+		l.letters, l.counted, l.lost = make(map[[2]string]uint64), st.DeadLetters, st.DeadLettersLost
+		l.wal.DeadLetters(func(d wal.DeadLetter) bool {
+			l.letters[[2]string{d.Uplink, d.Stream}]++
+			return true
+		})
+	}
+	return l.letters[[2]string{uplink, stream}]
 }
 
 // openRetrying opens the lane, at first at once and then again and again: a read-only or full disk may be mended while the

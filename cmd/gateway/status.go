@@ -38,10 +38,13 @@ func (g *gateway) gather() control.Status {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Stream, b.Stream))
 	})
 	for name, c := range g.config.Streams {
-		s.Streams = append(s.Streams, control.Stream{
-			Name: name, Lane: c.Lane, Records: stats[c.Lane].Streams[name].Records,
-			Backlog: backlogs[name], Refused: g.pipeline.Refused(name),
-		})
+		stream := control.Stream{Name: name, Lane: c.Lane, Backlog: backlogs[name], Refused: g.pipeline.Refused(name)}
+		for _, st := range stats[c.Lane].Streams {
+			if st.Name == name {
+				stream.Records = st.Records
+			}
+		}
+		s.Streams = append(s.Streams, stream)
 	}
 	slices.SortFunc(s.Streams, func(a, b control.Stream) int { return strings.Compare(a.Name, b.Name) })
 	return s
@@ -106,14 +109,14 @@ func laneStatus(l *laneRun) (control.Lane, wal.Stats) {
 		return s, wal.Stats{}
 	}
 	st := log.Stats()
-	switch {
-	case st.Err != nil:
-		s.State, s.Error = control.LaneStopped, st.Err.Error()
-	case st.Full:
-		s.State = control.LaneFull
+	s.State = laneStates[st.State]
+	if st.Err != nil {
+		s.Error = st.Err.Error()
 	}
-	s.Epoch, s.Bytes, s.Segments, s.Commits = log.Epoch(), st.Bytes, st.Segments, st.Commits
-	s.Dropped, s.Refused = st.Dropped, st.Refused
+	s.Epoch, s.Bytes, s.Segments, s.Commits, s.Refused = st.Epoch, st.Bytes, st.Segments, st.Commits, st.Refused
+	for _, stream := range st.Streams {
+		s.Dropped += stream.Dropped
+	}
 	return s, st
 }
 
@@ -134,8 +137,12 @@ func (k *linkRun) status() control.Uplink {
 	if lag.Records > 0 && !lag.Oldest.IsZero() {
 		s.Backlog.Age = max(time.Since(lag.Oldest), 0)
 	}
-	s.DeadLetters = st.Dropped
+	s.DeadLetters = k.lane.deadLetters(k.uplink, k.stream)
 	return s
+}
+
+var laneStates = map[wal.State]control.LaneState{
+	wal.StateOK: control.LaneOK, wal.StateFull: control.LaneFull, wal.StateStopped: control.LaneStopped,
 }
 
 var linkStates = map[uplink.State]control.LinkState{

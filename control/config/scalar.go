@@ -13,6 +13,7 @@ import (
 
 // scalar decodes a single value.
 func (d *decoder) scalar(n ast.Node, v reflect.Value, path string, f field) {
+	d.positions[path] = position(n) // closer than the key's
 	text, isText, ok := scalarText(n)
 	if !ok {
 		d.add(position(n), path, "want %s, got %s", kindName(v.Type()), describe(n))

@@ -1,0 +1,81 @@
+# Edge Gateway. `make run` shows it at work, `make test` passes everything; both set up what they need.
+
+GO       ?= go
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0)
+LDFLAGS  := -s -w -X main.buildVersion=$(VERSION)
+LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+TARGETS  := linux/amd64 linux/arm64 linux/arm/7 linux/riscv64 linux/mipsle/softfloat
+FUZZTIME ?= 10s
+export CGO_ENABLED ?= 1
+
+.PHONY: help run build test race lint bench soak fuzz deb fmt cross setup e2e e2e-control
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: build ## the gateway with a small plant and a far broker, all in one terminal
+	@cd test/plant && $(GO) build -o ../../build/plant .
+	@exec build/plant run build/edge-gateway
+
+build: ## build/edge-gateway for this machine
+	@mkdir -p build
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o build/edge-gateway ./cmd/gateway
+
+setup: ## install the brokers, clients and the browser that the tests run against
+	@test/setup.sh
+
+test: setup ## all tests, with the race detector, against the real brokers
+	$(GO) vet ./...
+	$(GO) test -race -timeout 30m ./...
+	cd test/plant && $(GO) vet ./... && $(GO) test -timeout 10m ./...
+	cd test/browser && $(GO) vet ./... && $(GO) test -timeout 10m ./...
+
+race: setup ## all tests of the main module again, in another order
+	$(GO) test -race -shuffle=on -count=1 -timeout 40m ./...
+
+lint: ## linters and formatting
+	$(GO) mod tidy -diff
+	$(GO) run $(LINT) run ./...
+
+fmt: ## format everything
+	$(GO) run $(LINT) fmt ./...
+
+cross: ## build for every architecture
+	@for target in $(TARGETS); do \
+		IFS=/ read -r os arch variant <<<"$$target"; \
+		echo "build $$target"; \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch GOARM=$$variant GOMIPS=$$variant \
+			$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o build/edge-gateway-$${target//\//-} ./cmd/gateway || exit 1; \
+	done
+
+e2e: setup ## the whole path under kills; the last line is the figure
+	@rm -f build/e2e.txt && mkdir -p build
+	E2E_RESULT=$(CURDIR)/build/e2e.txt $(GO) test -count=1 -timeout 30m -run 'TestEndToEnd$$' ./test/e2e
+	@cat build/e2e.txt
+
+e2e-control: setup ## the same with acknowledgements before the commit: it must find losses
+	@rm -f build/e2e-control.txt && mkdir -p build
+	E2E_RESULT=$(CURDIR)/build/e2e-control.txt $(GO) test -count=1 -timeout 30m -run 'TestEndToEndControl$$' ./test/e2e
+	@cat build/e2e-control.txt
+
+bench: setup ## figures as ratios against a reference of the same run
+	$(GO) test -run '^$$' -bench . -benchtime 1s ./pipeline ./wal ./device/... ./uplink/...
+	$(GO) test -count=1 -timeout 20m -v -run TestBench ./test/bench | grep '^bench '
+
+soak: setup ## the long forms
+	E2E_KILLS=300 E2E_RESULT=$(CURDIR)/build/soak.txt $(GO) test -count=1 -timeout 4h -run 'TestEndToEnd$$' ./test/e2e
+	@cat build/soak.txt
+	$(MAKE) fuzz FUZZTIME=5m
+
+fuzz: ## every fuzz target for FUZZTIME (10s)
+	@$(GO) list ./... | while read -r pkg; do \
+		for target in $$($(GO) test -list '^Fuzz' "$$pkg" | grep '^Fuzz'); do \
+			echo "fuzz $$pkg $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" || exit 1; \
+		done; \
+	done
+
+deb: ## Debian packages for amd64, arm64 and armhf in build/
+	@for arch in amd64 arm64 armhf; do packaging/deb/build.sh $$arch $(VERSION) build || exit 1; done
+
+SHELL := /bin/bash
