@@ -32,6 +32,7 @@ const (
 	sysInterval   = 10 // seconds between $SYS messages
 	tick          = 250 * time.Millisecond
 	maxParts      = 50
+	drainFor      = 300 * time.Millisecond
 )
 
 // Broker is the local MQTT broker. Config.Open makes it.
@@ -51,6 +52,7 @@ type Broker struct {
 	anonymous *access
 	counts    counts
 	seldom    seldom
+	awaited   atomic.Int64    // urgent batches in the sink whose callback has not come
 	ctx       context.Context // of Run, for mochi's hooks, which carry none
 
 	mu       sync.Mutex // guards the fields below
@@ -153,9 +155,19 @@ func (b *Broker) Run(ctx context.Context) error {
 	b.log.Info("mqtt broker is up", "listen", b.Addr())
 	b.housekeep(ctx)
 	err := b.server.Close() // says goodbye to the clients and waits for their goroutines
+	b.drain()
 	b.enter(device.Down)
 	b.log.Info("mqtt broker is down")
 	return err
+}
+
+// drain waits for the commits under way, so that a broker opened next on the same sink finds what this one put into it. It
+// does not wait for long: a lane that hangs must not hold up the stop.
+func (b *Broker) drain() {
+	const step = 5 * time.Millisecond
+	for left := drainFor; left > 0 && b.awaited.Load() > 0; left -= step {
+		time.Sleep(step)
+	}
 }
 
 // housekeep publishes wills whose time has come until ctx ends, and lets go of sessions that nobody took up again.

@@ -72,7 +72,7 @@ func (b *Broker) connect(cl *mochi.Client, p *packets.Packet) (packets.Code, err
 func (b *Broker) takeUp(c *client, clean bool, busy packets.Code) (packets.Code, error) {
 	c.ctx, c.cancel = context.WithCancel(b.ctx)
 	s := c.session
-	s.takeUp(c)
+	s.takeUp(c, clean)
 	if w, ok := b.wills.remove(s.id); ok && clean { // the session it belonged to ends here
 		b.publishWill(c.ctx, w)
 	}

@@ -31,7 +31,7 @@ func (l *exhausted) Accept() (net.Conn, error) {
 type noSink struct{}
 
 func (noSink) Put(context.Context, pipeline.Batch, func(error)) error { return pipeline.ErrStopped }
-func (noSink) Remembered(string) []string                            { return nil }
+func (noSink) Remembered(string) []string                             { return nil }
 
 // The listener is made here, inside the package, because running out of file descriptors would take the test along.
 func TestT29AcceptIsTriedAgain(t *testing.T) {

@@ -130,6 +130,14 @@ func (b *Broker) deny(c *client, p *packets.Packet) error {
 func (b *Broker) put(ctx context.Context, batch pipeline.Batch, done func(error)) {
 	ctx, cancel := context.WithTimeout(ctx, holdFor)
 	defer cancel()
+	if batch.Urgent {
+		told := done
+		b.awaited.Add(1)
+		done = func(err error) {
+			told(err)
+			b.awaited.Add(-1)
+		}
+	}
 	if err := b.sink.Put(ctx, batch, done); err != nil {
 		done(err)
 	}
@@ -274,12 +282,18 @@ func (s *session) settle(id uint16, e *entry, err error) *client {
 }
 
 // answereeLocked returns the connection that an acknowledgement for e goes to. Where the client was told that there is no
-// session it would take one for the answer to something new.
+// session it would take one for the answer to something new. Where it waits for CONNACK nothing may come before; it sends
+// again what it has no answer to, and is answered then.
 func (s *session) answereeLocked(e *entry) *client {
-	if e.orphan {
+	if e.orphan || s.current == nil {
 		return nil
 	}
-	return s.current
+	select {
+	case <-s.current.established:
+		return s.current
+	default:
+		return nil
+	}
 }
 
 // release takes over a PUBREL: the packet id is forgotten, and PUBCOMP goes out once that is on stable storage. Were it

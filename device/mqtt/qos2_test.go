@@ -171,6 +171,22 @@ func TestQoS2StoresEachMessageOnce(t *testing.T) {
 				s.c.wantAck(pubrec, 1, 0)
 				wantStored(t, s.sink, "a", "b")
 			},
+			"committed while the client waits for CONNACK of a clean start": func(t *testing.T, s *qos2) {
+				s.publish("a", 0)
+				s.sink.waitQueued(t, 1)
+				s.c = dial(t, s.b.Addr())
+				s.c.v5 = s.version == 5
+				s.c.send(connectPacket(options{version: s.version, id: "c/1", user: "admin", pass: password}))
+				s.sink.waitQueued(t, 2) // the message, and that its name be forgotten
+				s.sink.commit(nil)
+				s.c.want(connack) // no PUBREC before, nor
+				s.publish("b", 0)
+				s.sink.waitQueued(t, 1)
+				s.c.wantSilence() // one that would seem to answer this
+				s.sink.commit(nil)
+				s.c.wantAck(pubrec, 1, 0)
+				wantStored(t, s.sink, "a", "b")
+			},
 			"a clean start is refused while the log cannot forget": func(t *testing.T, s *qos2) {
 				s.publish("a", 0)
 				s.commit(1)

@@ -125,11 +125,15 @@ func (s *session) orphan() {
 	}
 }
 
-// takeUp makes c the session's connection and waits until the last one can change nothing any more.
-func (s *session) takeUp(c *client) {
+// takeUp makes c the session's connection and waits until the last one can change nothing any more. A clean start is not
+// told of what was before.
+func (s *session) takeUp(c *client, clean bool) {
 	s.mu.Lock()
 	old := s.current
 	s.current = c
+	for _, e := range s.ledger {
+		e.orphan = e.orphan || clean
+	}
 	s.mu.Unlock()
 	if old != nil {
 		old.cancel()

@@ -23,6 +23,20 @@ type fakeSink struct {
 	commits int
 	urgent  int // batches put as urgent
 	full    chan struct{}
+	dead    bool
+}
+
+// crash loses what is queued, and takes nothing more until revive.
+func (s *fakeSink) crash() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue, s.dead = nil, true
+}
+
+func (s *fakeSink) revive() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dead = false
 }
 
 type queued struct {
@@ -52,6 +66,9 @@ func (s *fakeSink) Put(ctx context.Context, b pipeline.Batch, done func(error)) 
 	}
 	if s.refuse != nil {
 		return s.refuse
+	}
+	if s.dead {
+		return nil // and done never comes
 	}
 	if b.Urgent {
 		s.urgent++
