@@ -11,7 +11,7 @@ import (
 )
 
 func config(address string, units ...modbus.Unit) modbus.Config {
-	return modbus.Config{Address: address, Timeout: 100 * time.Millisecond, Units: units}
+	return modbus.Config{Address: address, Timeout: 2 * time.Second, Units: units}
 }
 
 var (

@@ -81,6 +81,9 @@ func (l *link) read(b *block) reading {
 		l.answered(u)
 		return r
 	}
+	if errors.Is(err, context.Canceled) { // the link was told to stop: no fault of anybody
+		return r
+	}
 	l.count.errors.Add(1)
 	if errors.Is(err, modbus.ErrRequestTimedOut) {
 		l.count.timeouts.Add(1)
