@@ -103,7 +103,9 @@ func (l *Log) openCursor(uplink, stream string) (*Cursor, error) {
 		}
 		c := &Cursor{l: l, id: p.id, stream: n, uplink: uplink, name: stream, signal: make(chan struct{}, 1)}
 		c.win = newWindow(l.o.Window, p.seq, p.pos, p.runs)
-		c.read, c.scan = p.seq, max(p.pos, l.segs[0].base-1)
+		c.scan = max(p.pos, l.segs[0].base-1)
+		c.win.advance()
+		c.read = c.win.done
 		c.giveBack(letters)
 		l.open[p.id] = c
 		return c, nil
@@ -179,7 +181,7 @@ func (c *Cursor) take(maxRecords, maxBytes int) ([]Record, error) {
 		if c.win.deliver(rec.Seq, rec.pos) {
 			out = append(out, rec)
 			size += len(rec.Data)
-		} else if c.win.advance(c.read) {
+		} else if c.advanceLocked() {
 			c.l.cursorMoved()
 		}
 	}
@@ -259,7 +261,7 @@ func (c *Cursor) Drop(r Record, reason string) {
 
 // settleLocked follows an outcome and lets go of the mutex.
 func (c *Cursor) settleLocked() {
-	wake := c.win.advance(c.read) && c.waiting
+	wake := c.advanceLocked() && c.waiting
 	if wake {
 		c.waiting = false
 	}
@@ -268,6 +270,13 @@ func (c *Cursor) settleLocked() {
 	if wake {
 		c.poke()
 	}
+}
+
+// advanceLocked moves the cursor over what has its outcome. After a Rewind that may be more than was read again.
+func (c *Cursor) advanceLocked() bool {
+	moved := c.win.advance()
+	c.read = max(c.read, c.win.done)
+	return moved
 }
 
 // Rewind has the next Read begin again at the first record without outcome; it passes over those that have one.

@@ -52,10 +52,10 @@ func (w *window) mark(seq uint64) {
 	}
 }
 
-// advance moves over the unbroken run of outcomes, as far as records were read up to read. It tells whether it moved.
-func (w *window) advance(read uint64) bool {
+// advance moves over the unbroken run of outcomes, and tells whether it moved.
+func (w *window) advance() bool {
 	from := w.done
-	for w.done < read {
+	for w.done < w.high {
 		slot := &w.slots[(w.done+1)&w.mask]
 		if *slot&1 == 0 {
 			break

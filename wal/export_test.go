@@ -1,0 +1,129 @@
+package wal
+
+import (
+	"io/fs"
+	"os"
+	"reflect"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"go.etcd.io/bbolt"
+)
+
+// Disk stands between bbolt and its files and makes failures. bbolt has no seam for that but a field of its own.
+type Disk struct {
+	Full     atomic.Bool  // pages that were never written cannot be
+	FailData atomic.Bool  // EIO for pages
+	FailMeta atomic.Bool  // EIO for meta pages
+	FailSync atomic.Bool  // the flush after the next write fails
+	Refused  atomic.Int64 // writes that failed
+}
+
+// Under returns o with every file written through d.
+func (d *Disk) Under(o Options) Options {
+	o.opened = func(db *bbolt.DB) {
+		v := reflect.ValueOf(db).Elem()
+		write := (*func([]byte, int64) (int, error))(unsafe.Pointer(v.FieldByName("ops").FieldByName("writeAt").UnsafeAddr()))
+		file := (**os.File)(unsafe.Pointer(v.FieldByName("file").UnsafeAddr()))
+		old := *write
+		var high int64
+		*write = func(b []byte, off int64) (int, error) {
+			end := off + int64(len(b))
+			meta := off < 2*pageSize
+			var cause error
+			switch {
+			case d.Full.Load() && end > high && !meta:
+				cause = syscall.ENOSPC
+			case d.FailMeta.Load() && meta, d.FailData.Load() && !meta:
+				cause = syscall.EIO
+			}
+			if cause != nil {
+				d.Refused.Add(1)
+				return 0, &fs.PathError{Op: "write", Path: db.Path(), Err: cause}
+			}
+			if d.FailSync.Load() {
+				(*file).Close() // its number is invalid from here on, so the flush fails
+				return len(b), nil
+			}
+			high = max(high, end)
+			return old(b, off)
+		}
+	}
+	return o
+}
+
+// DecodeBlock goes through all records of a block; with sum its checksum is made right first.
+func DecodeBlock(raw []byte, sum bool) (records int, err error) {
+	if sum && len(raw) >= blockHeader {
+		raw = append([]byte(nil), raw...)
+		raw[0], raw[1], raw[2], raw[3] = blockMagic, 0, 0, 0
+		n := uint32(len(raw) - blockHeader)
+		raw[24], raw[25], raw[26], raw[27] = byte(n), byte(n>>8), byte(n>>16), byte(n>>24)
+		s := blockSum(raw)
+		raw[28], raw[29], raw[30], raw[31] = byte(s), byte(s>>8), byte(s>>16), byte(s>>24)
+	}
+	b, err := checkBlock(raw)
+	for stream := uint32(0); err == nil && stream < 3; stream++ {
+		var r blockReader
+		r, err = newBlockReader(b, stream)
+		for ok := err == nil; ok; {
+			if _, ok, err = r.next(); ok {
+				records++
+			}
+		}
+	}
+	return records, err
+}
+
+// EncodedBlock is a block with records of two streams.
+func EncodedBlock(data ...string) []byte {
+	var e []entry
+	for i, d := range data {
+		e = append(e, entry{stream: uint32(i % 2), seq: uint64(10 + i/2), time: int64(i) * 1e9, data: []byte(d)})
+	}
+	return encodeBlocks(7, e)[0].raw
+}
+
+// DecodeState decodes bytes as everything that has a decoder and encodes it again where there is an encoder.
+func DecodeState(kind byte, b []byte) (again []byte, err error) {
+	switch kind {
+	case 'h':
+		h, err := decodeHeader(b)
+		return h.encode(), err
+	case 'c':
+		c, err := decodeControl(b)
+		if err == nil && len(c.cursors) > 0 {
+			p := c.cursors[0]
+			w := newWindow(64, p.seq, p.pos, p.runs)
+			w.runs()
+			shiftRuns(p.runs, 5)
+		}
+		return c.encode(), err
+	case keyLetter:
+		d, err := decodeLetter(numberedKey(keyLetter, 1), b)
+		return encodeLetter(&d), err
+	case keyRange:
+		stream, r, err := decodeRange(b)
+		return encodeRange(stream, &r), err
+	}
+	st := newStore()
+	return nil, st.apply(Change{Key: string(kind) + string(b[:len(b)/2]), Value: b[len(b)/2:]})
+}
+
+// Samples are valid inputs of DecodeState.
+func Samples() map[byte][]byte {
+	h := header{epoch: 3, number: 4, base: 5, created: 6, first: []uint64{7, 8}}
+	c := control{last: 1, newest: 2, tails: []tail{{1, 2, 3}}, cursors: []cursorPos{{id: 1, pos: 2, seq: 3, runs: []run{{1, 2}}}}}
+	d := DeadLetter{Uplink: "u", Stream: "s", Seq: 4, Reason: "r", Data: []byte("data")}
+	return map[byte][]byte{
+		'h': h.encode(), 'c': c.encode(), keyLetter: encodeLetter(&d),
+		keyRange: encodeRange(1, &DropRange{First: 2, Last: 3, Why: DroppedAge}), keyStream: {'s', 0}, keyCursor: {1, 1},
+	}
+}
+
+// CheckPages reads a bbolt file by its pages, and says whether that went without an error.
+func CheckPages(path string) error {
+	_, err := readSummary(path, true)
+	return err
+}
