@@ -1,0 +1,210 @@
+package wal_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"edgegateway/wal"
+)
+
+// BenchmarkAppend measures producers that wait for each record of 256 B, and in the same run, in turns, what it is
+// compared with: a raw preallocated file with one fdatasync per group, and one bbolt transaction per record.
+func BenchmarkAppend(b *testing.B) {
+	for _, producers := range []int{1, 64, 1024} {
+		b.Run(fmt.Sprint("producers=", producers), func(b *testing.B) {
+			dir := benchDir(b)
+			l, err := wal.Open(dir, wal.Options{})
+			must(b, err)
+			raw := newRawLog(b, dir)
+			db, err := bbolt.Open(filepath.Join(dir, "naive.db"), 0o600, nil)
+			must(b, err)
+			payload := data("s", 1, 256)
+			ours := func() error {
+				done := make(chan error, 1)
+				batch := wal.Batch{Entries: []wal.Entry{{Stream: "s", Time: time.Now(), Data: payload}}, Urgent: true}
+				if err := l.Append(b.Context(), batch, func(err error) { done <- err }); err != nil {
+					return err
+				}
+				return <-done
+			}
+			naive := func() error {
+				return db.Update(func(tx *bbolt.Tx) error {
+					k, err := tx.CreateBucketIfNotExists([]byte("q"))
+					if err != nil {
+						return err
+					}
+					n, _ := k.NextSequence()
+					return k.Put(binary.BigEndian.AppendUint64(nil, n), payload)
+				})
+			}
+			const turn = 250 * time.Millisecond
+			var toRaw, toNaive, rates []float64
+			before := l.Stats()
+			for b.Loop() {
+				r := rate(b, producers, turn, func() error { return raw.append(payload) })
+				o := rate(b, producers, turn, ours)
+				n := rate(b, producers, turn, naive)
+				toRaw, toNaive, rates = append(toRaw, o/r), append(toNaive, o/n), append(rates, o)
+			}
+			s := l.Stats()
+			b.ReportMetric(median(rates), "records/s")
+			b.ReportMetric(median(toRaw), "x-raw-append")
+			b.ReportMetric(median(toNaive), "x-bbolt-update")
+			b.ReportMetric(float64(s.Written-before.Written)/float64(s.Streams[0].Bytes), "write-amplification")
+			must(b, l.Close())
+			must(b, db.Close())
+			raw.close()
+		})
+	}
+}
+
+// benchDir is on the disk of the checkout: a temporary directory may lie in memory, where a flush costs nothing.
+func benchDir(b *testing.B) string {
+	dir, err := os.MkdirTemp(".", "bench-")
+	must(b, err)
+	b.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func rate(b *testing.B, producers int, d time.Duration, call func() error) float64 {
+	var n atomic.Int64
+	var wg sync.WaitGroup
+	start := time.Now()
+	for range producers {
+		wg.Go(func() {
+			for time.Since(start) < d {
+				if err := call(); err != nil {
+					b.Error(err)
+					return
+				}
+				n.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	return float64(n.Load()) / time.Since(start).Seconds()
+}
+
+func median(v []float64) float64 { slices.Sort(v); return v[len(v)/2] }
+
+// rawLog is the least that a durable queue costs: groups appended to a file that is written already, one flush each.
+type rawLog struct {
+	f       *os.File
+	off     int64
+	mu      sync.Mutex
+	pending []byte
+	waiting []chan error
+	poke    chan struct{}
+	ended   chan struct{}
+}
+
+const rawSize = 64 << 20
+
+func newRawLog(b *testing.B, dir string) *rawLog {
+	f, err := os.Create(filepath.Join(dir, "raw"))
+	must(b, err)
+	_, err = f.Write(make([]byte, rawSize))
+	must(b, err)
+	must(b, f.Sync())
+	r := &rawLog{f: f, poke: make(chan struct{}, 1), ended: make(chan struct{})}
+	go r.run()
+	return r
+}
+
+func (r *rawLog) append(p []byte) error {
+	done := make(chan error, 1)
+	r.mu.Lock()
+	r.pending = append(r.pending, p...)
+	r.waiting = append(r.waiting, done)
+	r.mu.Unlock()
+	select {
+	case r.poke <- struct{}{}:
+	default:
+	}
+	return <-done
+}
+
+func (r *rawLog) run() {
+	defer close(r.ended)
+	for range r.poke {
+		r.mu.Lock()
+		p, w := r.pending, r.waiting
+		r.pending, r.waiting = nil, nil
+		r.mu.Unlock()
+		if r.off+int64(len(p)) > rawSize {
+			r.off = 0
+		}
+		_, err := r.f.WriteAt(p, r.off)
+		if err == nil {
+			err = syscall.Fdatasync(int(r.f.Fd()))
+		}
+		r.off += (int64(len(p)) + 4095) &^ 4095
+		for _, done := range w {
+			done <- err
+		}
+	}
+}
+
+func (r *rawLog) close() { close(r.poke); <-r.ended; r.f.Close() }
+
+// BenchmarkDone gives outcomes to records one at a time.
+func BenchmarkDone(b *testing.B) {
+	const n = 50_000
+	l, err := wal.Open(b.TempDir(), wal.Options{Window: n, MaxDelay: time.Hour})
+	must(b, err)
+	c := cursor(b, l, "u", "s")
+	for i := 1; i <= n; i += 1000 {
+		must(b, put(b, l, batch("s", i, i+999, 16)))
+	}
+	var recs []wal.Record
+	for len(recs) < n {
+		recs = append(recs, read(b, c, n)...)
+	}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		c.Done(recs[i])
+		if i++; i == n {
+			i = 0
+		}
+	}
+	must(b, l.Close())
+}
+
+func TestDoneAllocatesNothing(t *testing.T) {
+	l := open(t, t.TempDir(), wal.Options{})
+	c := cursor(t, l, "u", "s")
+	must(t, put(t, l, batch("s", 1, 2000, 16)))
+	recs := expect(t, c, "s", 1, 2000, 16)
+	i := 0
+	if n := testing.AllocsPerRun(1000, func() { c.Done(recs[i]); i++ }); n >= 1 {
+		t.Errorf("%v allocations per record, want 0", n)
+	}
+}
+
+// BenchmarkRead reads records of 256 B that are still in memory.
+func BenchmarkRead(b *testing.B) {
+	l, err := wal.Open(b.TempDir(), wal.Options{})
+	must(b, err)
+	c := cursor(b, l, "u", "s")
+	must(b, put(b, l, batch("s", 1, 2000, 256)))
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Rewind()
+		for got := 0; got < 2000; {
+			got += len(read(b, c, 500))
+		}
+	}
+	b.ReportMetric(float64(b.N)*2000/b.Elapsed().Seconds(), "records/s")
+	must(b, l.Close())
+}
