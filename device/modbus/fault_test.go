@@ -142,6 +142,9 @@ func TestFaultyAnswers(t *testing.T) {
 			if tt.harmless && len(bad) > 0 {
 				t.Errorf("%d readings are bad (%s), want none", len(bad), bad[0].Reason)
 			}
+			if n := p.Status().Counters["reconnects_total"]; !tt.harmless && n < 2 {
+				t.Errorf("%d reconnects, want one after each fault", n)
+			}
 		})
 	}
 }
