@@ -99,12 +99,8 @@ func (a *account) setupCode() string {
 // isSetUp tells whether there is a password.
 func (a *account) isSetUp() bool { return a.setupCode() == "" }
 
-// Outcomes of a try that are the user's, not the machine's.
-var (
-	errWrong    = errors.New("wrong")
-	errSetUp    = errors.New("already set up")
-	errPassword = errors.New("unfit password")
-)
+// errWrong is the outcome of a try that is the user's fault, not the machine's.
+var errWrong = errors.New("wrong")
 
 // checkPassword says in plain words what is wrong with a new password, or "".
 func checkPassword(password, again string) string {
@@ -122,8 +118,8 @@ func checkPassword(password, again string) string {
 
 // setUp stores the password if code is the right one. The code then works no more.
 func (a *account) setUp(code, password string) error {
-	if checkPassword(password, password) != "" {
-		return errPassword
+	if !a.rightCode(code) { // before the hash, which is made to be slow
+		return errWrong
 	}
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.DefaultCost)
 	if err != nil {
@@ -131,10 +127,7 @@ func (a *account) setUp(code, password string) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.code == "" {
-		return errSetUp
-	}
-	if !equal(plainCode(code), plainCode(a.code)) {
+	if a.code == "" { // somebody else was faster
 		return errWrong
 	}
 	data, err := json.MarshalIndent(storedAccount{1, string(hash), time.Now().UTC().Truncate(time.Second)}, "", "  ")

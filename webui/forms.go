@@ -81,6 +81,10 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, name string) (v v
 }
 
 func (s *Server) setUp(w http.ResponseWriter, r *http.Request) error {
+	if s.account.isSetUp() {
+		http.Redirect(w, r, "/sign-in", http.StatusSeeOther)
+		return nil
+	}
 	v, ok, err := s.admit(w, r, "set-up")
 	if err != nil || !ok {
 		return err
@@ -95,10 +99,7 @@ func (s *Server) setUp(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	switch err := s.account.setUp(code, password); {
-	case errors.Is(err, errSetUp):
-		http.Redirect(w, r, "/sign-in", http.StatusSeeOther)
-		return nil
-	case errors.Is(err, errWrong), errors.Is(err, errPassword):
+	case errors.Is(err, errWrong):
 		s.noteRefusal(r, "set-up", v)
 		return s.writeForm(w, r, http.StatusUnauthorized, "set-up", wrongCode)
 	case err != nil:
