@@ -49,8 +49,11 @@ func (r *Runner) session(ctx context.Context) ending {
 	f.ended = true // a report from now on never does
 	end := f.end
 	f.mu.Unlock()
-	r.alone = max(r.alone, f.nextAlone)
 	r.inFlight(0)
+	r.alone = max(r.alone, f.nextAlone)
+	if f.refused {
+		end.err = nil // what ended it is the refusal, and that has been dealt with
+	}
 	return end
 }
 
@@ -61,7 +64,8 @@ type flight struct {
 	stopReading context.CancelFunc
 	wake        chan struct{} // to watch: there is something to settle, or the flight has changed
 	room        chan struct{} // to feed: there may be room
-	nextAlone   uint64        // last suspect; used by watch only
+	nextAlone   uint64        // last suspect; like refused used by watch only
+	refused     bool          // a record was a suspect
 
 	mu       sync.Mutex       // guards the fields below
 	aloft    map[uint64]aloft // sent and without a report
@@ -273,7 +277,7 @@ func (f *flight) settle() (over bool) {
 		switch {
 		case p.Verdict == Ack:
 			acks = append(acks, p.rec)
-		case p.Verdict == Drop, p.Verdict == Suspect && p.rec.Seq <= f.r.alone:
+		case p.Verdict == Drop:
 			f.drop(p)
 		case p.Verdict == Suspect:
 			f.suspect(p)
@@ -301,8 +305,14 @@ func (f *flight) drop(p report) {
 	f.r.dropped(p.rec.Seq, text)
 }
 
-// suspect remembers that the records up to this one go alone in the next session, and lets this one run out.
+// suspect remembers that the records up to this one go alone in the next session, and lets this one run out. It ends
+// earlier where the driver gives it up.
 func (f *flight) suspect(p report) {
+	f.refused = true
+	if p.rec.Seq <= f.r.alone { // it was alone
+		f.drop(p)
+		return
+	}
 	if f.nextAlone == 0 {
 		f.r.log.Info("batch refused, its records go one at a time", "seq", p.rec.Seq, "err", p.Err)
 	}

@@ -51,8 +51,11 @@ func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(ui
 		}
 		begun := time.Now()
 		clean, err := s.produce(ctx, recs[:n], report)
-		if err != nil || !clean {
+		if err != nil {
 			return err
+		}
+		if !clean { // later records must not follow
+			return fmt.Errorf("%s did not take a batch", s.address)
 		}
 		s.warm = true
 		s.pace.Took(bytes, time.Since(begun))
@@ -61,8 +64,7 @@ func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(ui
 	return nil
 }
 
-// produce sends one chunk and waits for all of its answers. It is clean when nothing in it was refused in company or left in doubt;
-// otherwise later records must not follow.
+// produce sends one chunk and waits for all of its answers. It is clean when nothing in it was refused in company or left in doubt.
 func (s *session) produce(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) (clean bool, err error) {
 	answers := make(chan answer, len(recs)) // room for all: an answer that comes after the end of ctx goes unheard
 	for i := range recs {

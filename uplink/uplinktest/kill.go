@@ -1,7 +1,207 @@
 package uplinktest
 
-import "testing"
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
 
-func killed(*testing.T, Suite) bool { return false }
+	"edgegateway/pipeline"
+	"edgegateway/uplink"
+	"edgegateway/wal"
+)
 
-func gatewayKilled(*testing.T, *bench) {}
+// The child is the test binary again, told by this variable to be a gateway: DIRECTORY ADDRESS PLACE.
+const childVariable = "EDGE_UPLINKTEST_CHILD"
+
+// gatewayKilled runs a gateway of log and runner in a process of its own, kills it again and again, and wants all that
+// it said was on disk at the broker. A doubled record is one whose confirmation did not reach the disk before the kill.
+func gatewayKilled(t *testing.T, b *bench) {
+	const kills = 6
+	dir := filepath.Join(t.TempDir(), "log")
+	acked := 0
+	for i := range kills {
+		c := b.child(dir)
+		time.Sleep(time.Duration(250+130*i) * time.Millisecond)
+		if n := c.kill(); n > acked {
+			acked = n
+		} else {
+			t.Errorf("life %d put nothing on disk", i+1)
+		}
+	}
+	c := b.child(dir)
+	total := c.settle(acked)
+	stored := b.suite.Read(t, b.server.Addr, b.place)
+	t.Logf("kills %d acknowledged %d stored in the log %d", kills, acked, total)
+	mayDouble := 0
+	if b.suite.Doubles { // each kill leaves what was in flight; a commit is never far, and the cursor goes with it
+		mayDouble = kills * 1024
+	}
+	verify(t, stored, total, nil, mayDouble)
+}
+
+// child is a gateway in a process of its own.
+type child struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	stdin io.Closer
+	done  chan struct{}
+
+	mu      sync.Mutex // guards the fields below
+	acked   int        // last record that it said was on disk
+	settled int        // records in its log when all had an outcome
+}
+
+func (b *bench) child(dir string) *child {
+	b.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^"+strings.SplitN(b.Name(), "/", 2)[0]+"$")
+	cmd.Env = append(os.Environ(), childVariable+"="+strings.Join([]string{dir, b.addr, b.place}, "\n"))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatalf("child: %v", err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatalf("child: %v", err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatalf("child: %v", err)
+	}
+	c := &child{t: b.T, cmd: cmd, stdin: in, done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			word, number, _ := strings.Cut(lines.Text(), " ")
+			n, err := strconv.Atoi(number)
+			c.mu.Lock()
+			switch {
+			case err != nil:
+			case word == "acked":
+				c.acked = n
+			case word == "settled":
+				c.settled = n
+			}
+			c.mu.Unlock()
+		}
+	}()
+	b.Cleanup(func() { _ = cmd.Process.Kill() }) // it has mostly ended
+	return c
+}
+
+// kill ends the child at once and returns the last record that it said was on disk.
+func (c *child) kill() int {
+	_ = c.cmd.Process.Kill() // what comes of it, Wait says
+	<-c.done
+	_ = c.cmd.Wait() // killed
+	return c.acked
+}
+
+// settle lets the child stop appending, send all it has and end. It returns how many records its log holds.
+func (c *child) settle(atLeast int) int {
+	_ = c.stdin.Close() // that is the signal
+	select {
+	case <-c.done:
+	case <-time.After(patient):
+		_ = c.cmd.Process.Kill()
+		c.t.Fatal("the last life does not settle")
+	}
+	if err := c.cmd.Wait(); err != nil {
+		c.t.Fatalf("the last life: %v", err)
+	}
+	if c.settled < atLeast {
+		c.t.Fatalf("the log holds %d records, %d were acknowledged", c.settled, atLeast)
+	}
+	return c.settled
+}
+
+// killed runs this process as the child where it is one.
+func killed(t *testing.T, s Suite) bool {
+	args, ok := os.LookupEnv(childVariable)
+	if !ok {
+		return false
+	}
+	part := strings.Split(args, "\n")
+	if err := live(t.Context(), part[0], s.Driver(part[1], part[2])); err != nil {
+		t.Fatal(err)
+	}
+	return true
+}
+
+// live is a life of the gateway: it appends numbered messages and sends them until its standard input ends, then settles.
+func live(ctx context.Context, dir string, driver uplink.Driver) error {
+	log, err := wal.Open(dir, wal.Options{NewEpoch: epoch})
+	if err != nil {
+		return err
+	}
+	cursor, err := log.Cursor("far", stream, wal.Oldest)
+	if err != nil {
+		return err
+	}
+	last := 0 // the last record that is there already
+	for _, s := range log.Stats().Streams {
+		if s.Name == stream {
+			last = int(s.Records)
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	runner := uplink.New(uplink.RunnerConfig{Driver: driver, Env: env(), Cursor: cursor, Timing: timing})
+	ended := make(chan error, 1)
+	go func() { ended <- runner.Run(ctx) }()
+	last, err = produce(ctx, log, last)
+	if err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(patient); cursor.Lag().Records > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d records are not settled", cursor.Lag().Records)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		return err
+	}
+	cursor.Close()
+	fmt.Printf("settled %d\n", last) //nolint:forbidigo // the protocol with the parent
+	return log.Close()
+}
+
+// produce appends messages in sequence, and says of each that is on disk so, until standard input ends.
+func produce(ctx context.Context, log *wal.Log, last int) (int, error) {
+	end := make(chan struct{})
+	go func() {
+		defer close(end)
+		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the parent at the latest
+	}()
+	for {
+		select {
+		case <-end:
+			return last, nil
+		default:
+		}
+		var batch wal.Batch
+		for range 8 {
+			last++
+			m := message(last)
+			batch.Entries = append(batch.Entries, wal.Entry{Stream: stream, Time: m.Time, Data: pipeline.Encode(nil, &m)})
+		}
+		batch.Urgent = true
+		stored := make(chan error, 1)
+		if err := log.Append(ctx, batch, func(err error) { stored <- err }); err != nil {
+			return last, err
+		}
+		if err := <-stored; err != nil {
+			return last, err
+		}
+		fmt.Printf("acked %d\n", last) //nolint:forbidigo // the protocol with the parent
+	}
+}
