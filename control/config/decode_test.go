@@ -122,7 +122,7 @@ var mistakeTests = []struct{ name, text, want string }{
 	{"an unknown driver", "id: a\ndevices:\n  b: {driver: pmup}\n", `g.yaml:3:15: devices.b.driver: there is no device driver "pmup" in this build: did you mean "pump"?`},
 	{"a section without a driver", "id: a\ndevices:\n  b: {address: x}\n", `g.yaml:3:3: devices.b.driver: is missing (want one of pump)`},
 	{"a name that is none", "id: a\ndevices:\n  \"b/c\": {driver: pump, address: x}\n", `g.yaml:3:3: devices.b/c: "b/c" is not a name`},
-	{"a driver's own rule", "id: a\ndevices:\n  b: {driver: pump, address: nowhere}\n", `g.yaml:3:21: devices.b.address: is nowhere (want a place)`},
+	{"a driver's own rule", "id: a\ndevices:\n  b: {driver: pump, address: nowhere}\n", `g.yaml:3:30: devices.b.address: is nowhere (want a place)`},
 	{"a processor with two kinds", "id: a\nsteps:\n  - {filter: {}, throttle: {every: 1s}}\n", `g.yaml:3:6: steps[0]: a processor has exactly one of`},
 	{"broken YAML", "id: [a\n", `g.yaml:1:`},
 	{"the same key twice", "id: a\nid: b\n", `g.yaml:2:1: not valid YAML: mapping key "id" already defined`},
