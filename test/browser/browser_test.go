@@ -18,7 +18,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-const patience = 15 * time.Second
+const patience = time.Minute // many tests may share the machine
 
 // tab is one tab of a browser of its own, and what went wrong in it.
 type tab struct {
