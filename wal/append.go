@@ -90,8 +90,8 @@ func (l *Log) enqueue(ctx context.Context, it *item) error {
 	}
 	w := &waiter{item: it, out: make(chan error, 1)}
 	l.waiters = append(l.waiters, w)
+	l.wantLocked(it.cost)
 	l.mu.Unlock()
-	l.wake()
 	select {
 	case err := <-w.out:
 		return err
@@ -132,6 +132,7 @@ func (l *Log) refuseLocked(it *item) error {
 	}
 	if l.o.Full == DropNewest && l.fullLocked(it.cost) {
 		l.refused += uint64(len(it.batch.Entries))
+		l.wantLocked(it.cost)
 		return l.fullError()
 	}
 	return l.stateRoomLocked(it)
@@ -206,6 +207,12 @@ func (l *Log) roomLocked(cost int) bool {
 		return false
 	}
 	return l.o.Full == DropOldest || !l.fullLocked(cost)
+}
+
+// wantLocked has the committer look whether it can make that much room.
+func (l *Log) wantLocked(cost int) {
+	l.wanted = max(l.wanted, cost)
+	l.wake()
 }
 
 func (l *Log) pushLocked(it *item) {

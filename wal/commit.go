@@ -43,7 +43,7 @@ func (l *Log) due(movedAt time.Time) (wait time.Duration, closing bool) {
 	if l.closing {
 		return 0, true
 	}
-	if l.hurry.Load() && l.noSpace == nil {
+	if l.wanted > 0 || l.hurry.Load() && l.noSpace == nil {
 		return 0, false
 	}
 	at := now.Add(time.Hour)
@@ -91,6 +91,7 @@ func (l *Log) due(movedAt time.Time) (wait time.Duration, closing bool) {
 
 // cycle makes one commit and what follows from it. It returns true when the log has stopped.
 func (l *Log) cycle(last bool) bool {
+	l.hurry.Store(false)
 	if err := l.expire(); err != nil && !isNoSpace(err) {
 		return l.stop(err)
 	}
@@ -121,6 +122,7 @@ func (l *Log) cycle(last bool) bool {
 		return l.stop(err)
 	}
 	l.mu.Lock()
+	l.wanted = 0
 	l.admitLocked()
 	if now := time.Now(); l.noSpace != nil && len(l.waiters) > 0 && now.After(l.retryAt) {
 		l.retryAt = now.Add(retryFull)

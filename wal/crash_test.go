@@ -74,6 +74,10 @@ func crashChild(dir string) error {
 
 func TestKilledAtAnyMoment(t *testing.T) {
 	dir := t.TempDir()
+	l := open(t, dir, crashOptions)
+	cursor(t, l, "check", "a") // keeps what the child's own cursor has passed
+	cursor(t, l, "check", "b")
+	closeLog(t, l)
 	reader := map[string]uint64{"a": 0, "b": 0}
 	var cursorSeq uint64
 	for kill := range 14 {

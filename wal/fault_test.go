@@ -138,6 +138,27 @@ func TestDropNewestRefusesBeforeANumberIsGiven(t *testing.T) {
 	}
 }
 
+func TestConfirmedRecordsMakeRoomForALargeBatch(t *testing.T) {
+	for _, policy := range []wal.Policy{wal.Block, wal.DropNewest} {
+		l := open(t, t.TempDir(), wal.Options{MaxBytes: 512 << 10, Full: policy})
+		c := cursor(t, l, "u", "s")
+		for n, size := range []int{110_000, 180_000} {
+			must(t, put(t, l, batch("s", n+1, n+1, size)))
+			c.Done(expect(t, c, "s", n+1, n+1, size)...)
+		}
+		eventually(t, "cursor written", func() bool { return l.Cursors()[0].Seq == 2 })
+		// The active segment holds nothing that is needed, and yet it is in the way.
+		b := batch("s", 3, 3, 180_000)
+		err := put(t, l, b)
+		if policy == wal.DropNewest && errors.Is(err, wal.ErrFull) {
+			eventually(t, "room for the batch", func() bool { return put(t, l, b) == nil })
+		} else {
+			must(t, err)
+		}
+		expect(t, c, "s", 3, 3, 180_000)
+	}
+}
+
 func TestDropOldestCountsWhatWent(t *testing.T) {
 	dir := t.TempDir()
 	o := wal.Options{MaxBytes: 512 << 10, SegmentBytes: small, Full: wal.DropOldest}
@@ -261,7 +282,8 @@ func fullDisk(t *testing.T, policy wal.Policy) {
 	}
 	// Reading, outcomes and freeing go on.
 	recs := expect(t, c, "s", first, 30, 10_000)
-	c.Done(recs...)
+	c.Drop(recs[0], "refused")
+	c.Done(recs[1:]...)
 	eventually(t, "cursor written", func() bool { return l.Cursors()[0].Seq == 30 })
 	if policy != wal.DropOldest {
 		eventually(t, "segments freed", func() bool { return len(segments(t, dir)) < before })
@@ -273,6 +295,9 @@ func fullDisk(t *testing.T, policy wal.Policy) {
 		eventually(t, "room again", func() bool { return put(t, l, b) == nil })
 	}
 	expect(t, c, "s", 31, 31, 200_000)
+	if s := l.Stats(); s.DeadLetters+int(s.DeadLettersLost) != 1 {
+		t.Errorf("%d dead letters kept, %d lost, want 1 of either", s.DeadLetters, s.DeadLettersLost)
+	}
 	if s := l.Stats(); s.State != wal.StateOK || s.Err != nil {
 		t.Errorf("state %s, %v after there was room again", s.State, s.Err)
 	}

@@ -34,6 +34,7 @@ type Log struct {
 	inflight []*item // the commit that is being made
 	queued   int     // cost of both
 	waiters  []*waiter
+	wanted   int // largest item that found no room since the committer looked
 	closing  bool
 
 	// What is committed. Written by the committer only.
@@ -51,8 +52,10 @@ type Log struct {
 	refused uint64    // records refused by drop_newest since the log began
 	counts  counters
 
-	held []DeadLetter // committer only: letters of a commit that failed for want of space
-	aged time.Time    // committer only: when max_age was last looked at
+	// The committer's own.
+	held     []DeadLetter // letters of a commit that failed for want of space
+	heldLost uint64       // letters that were given up since the last commit
+	aged     time.Time    // when max_age was last looked at
 }
 
 // counters since the log was opened.

@@ -54,7 +54,10 @@ func (l *Log) recover() error {
 		return err
 	}
 	a.active = true
-	return l.raiseMissing()
+	if err := l.raiseMissing(); err != nil {
+		return err
+	}
+	return l.free()
 }
 
 // list returns the numbers of the segments, ascending, and deletes half-made files.
@@ -147,6 +150,9 @@ func loadStore(s *summary) (store, error) {
 
 // create begins a new log.
 func (l *Log) create() error {
+	if err := syncDir(filepath.Dir(filepath.Clean(l.dir))); err != nil {
+		return err
+	}
 	h := header{epoch: l.o.NewEpoch, number: 1, base: 1, created: nanos(time.Now())}
 	_, _ = rand.Read(h.uuid[:]) // never fails (crypto/rand)
 	s, err := createSegment(l.dir, &l.o, h, control{}, nil)

@@ -81,16 +81,19 @@ type segment struct {
 func segmentName(number uint64) string { return fmt.Sprintf("%08d.seg", number) }
 
 func boltOptions(o *Options, readOnly bool) *bbolt.Options {
-	return &bbolt.Options{
-		Timeout:         time.Second,
-		PageSize:        pageSize,
-		NoFreelistSync:  true,
-		FreelistType:    bbolt.FreelistMapType,
-		InitialMmapSize: int(2 * o.SegmentBytes),
-		MaxSize:         int(2*o.SegmentBytes) + 32<<20, // a seat belt; beyond two segments there is only carried state
-		NoStatistics:    true,
-		ReadOnly:        readOnly,
+	bo := &bbolt.Options{
+		Timeout:        time.Second,
+		PageSize:       pageSize,
+		NoFreelistSync: true,
+		FreelistType:   bbolt.FreelistMapType,
+		NoStatistics:   true,
+		ReadOnly:       readOnly,
 	}
+	if !readOnly {
+		bo.InitialMmapSize = int(2 * o.SegmentBytes) // mapping anew would wait for readers
+		bo.MaxSize = int(2*o.SegmentBytes) + 32<<20  // a seat belt; beyond two segments there is only carried state
+	}
+	return bo
 }
 
 // openBolt opens a file by bbolt. A panic on a damaged file becomes ErrDamaged, and its lock does not stay behind.

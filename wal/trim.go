@@ -1,7 +1,9 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 )
 
@@ -46,7 +48,11 @@ func (l *Log) free() error {
 	}
 	// The active segment goes too when that is what it takes to have room again.
 	l.mu.Lock()
-	full := l.noSpace == nil && l.o.Full != DropOldest && (l.fullLocked(0) || len(l.waiters) > 0 && l.fullLocked(l.waiters[0].item.cost))
+	want := l.wanted
+	if len(l.waiters) > 0 {
+		want = max(want, l.waiters[0].item.cost)
+	}
+	full := l.noSpace == nil && l.o.Full != DropOldest && l.fullLocked(want)
 	l.mu.Unlock()
 	if full && len(l.segs) == 1 && l.active().base <= l.ctl.last && !l.needed(0) {
 		if err := l.rotate(); err != nil {
@@ -66,7 +72,7 @@ func (l *Log) unlinkOldest() error {
 	l.segs = l.segs[1:len(l.segs):len(l.segs)]
 	l.retryAt = time.Time{} // there may be room again
 	l.mu.Unlock()
-	if err := oldest.remove(); err != nil {
+	if err := oldest.remove(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("free segment: %w", err)
 	}
 	return nil
@@ -214,8 +220,15 @@ func (l *Log) outOfSpace(items []*item, cause error) (again bool, err error) {
 			}
 		}
 	}
-	// Cursors go on, and with them the freeing of space: they need no new pages.
-	if err := l.commitItems(nil); err != nil && !isNoSpace(err) {
+	// Cursors go on, and with them the freeing of space: they need no new pages. Dead letters may; where there is no
+	// room for them they are lost, and counted, because holding the cursors for them would fill the disk for good.
+	err = l.commitItems(nil)
+	if n := len(l.held); isNoSpace(err) && n > 0 {
+		l.log.Warn("dead letters were lost, no room", "dir", l.dir, "count", n)
+		l.held, l.heldLost = nil, l.heldLost+uint64(n)
+		err = l.commitItems(nil)
+	}
+	if err != nil && !isNoSpace(err) {
 		return false, err
 	}
 	return false, nil

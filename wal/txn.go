@@ -35,6 +35,7 @@ func (l *Log) begin() *txn {
 	t.ctl.tails = slices.Clone(l.ctl.tails)
 	t.ctl.cursors = slices.Clone(l.ctl.cursors)
 	t.ctl.refused = refused
+	t.ctl.lost += l.heldLost
 	letters := l.held
 	l.held = nil
 	for _, c := range cursors {
@@ -199,7 +200,7 @@ func (t *txn) commit() error {
 	l.counts.commits++
 	l.counts.written += uint64(written)
 	l.ring.add(t.blocks)
-	l.ctl = t.ctl
+	l.ctl, l.heldLost = t.ctl, 0
 	for _, ch := range t.changes {
 		if err := l.st.apply(ch); err != nil {
 			panic("wal: own change cannot be applied: " + err.Error())
