@@ -73,9 +73,6 @@ func (s *signIn) verify(ctx context.Context, from netip.Addr, user string, passw
 	if len(s.users) == 0 {
 		return errWrongPassword
 	}
-	if !s.allowed(from, time.Now()) {
-		return errTooMany
-	}
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
@@ -84,6 +81,10 @@ func (s *signIn) verify(ctx context.Context, from netip.Addr, user string, passw
 	}
 	if s.known(user, sum) { // another client of the user was first
 		return nil
+	}
+	// Only now, and given back for a right password: a hundred clients behind one address may come at once.
+	if !s.allowed(from, time.Now()) {
+		return errTooMany
 	}
 	hash, exists := s.users[user]
 	if !exists {

@@ -89,7 +89,6 @@ func TestAHundredClientsSignInAtOnce(t *testing.T) {
 	}
 	conf.Users["argon"] = mqtt.User{PasswordHash: argon}
 	b := start(t, conf, newSink().auto(t, 0))
-	signIn(t, b.Addr(), options{id: "first", user: "argon", pass: password})
 	var wg sync.WaitGroup
 	for i := range 100 {
 		c := dial(t, b.Addr())
