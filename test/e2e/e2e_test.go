@@ -253,7 +253,7 @@ func (r *run) disturb() {
 			r.slave() // kill it and start it again
 		}
 		r.kill()
-		if k == r.plan.kills/2 {
+		if k == r.plan.kills/2 && !r.plan.hasty {
 			r.endAll(outages)
 			r.stopAsOneShould()
 		}
