@@ -18,8 +18,13 @@ import (
 
 func TestSuite(t *testing.T) {
 	late := false
+	var server *rig.Server
+	if !uplinktest.IsChild() {
+		server = rig.Kafka(t)
+		t.Run("faults", func(t *testing.T) { faults(t, server.Addr) }) // here, because a broker takes long to start
+	}
 	uplinktest.Run(t, uplinktest.Suite{
-		Server:  func(tb rig.TB) *rig.Server { return rig.Kafka(tb) },
+		Server:  func(rig.TB) *rig.Server { return server },
 		Prepare: prepare,
 		Driver: func(addr, place string) uplink.Driver {
 			return &kafka.Config{Brokers: []string{addr}, Topic: place + "-{gateway}", ClientID: "edge", Compression: "none"}
@@ -94,4 +99,22 @@ func header(r *kgo.Record, key string) string {
 		}
 	}
 	return ""
+}
+
+func faults(t *testing.T, addr string) {
+	admin := kadm.NewClient(connect(t, addr))
+	at := func(topic string) *kafka.Config { return &kafka.Config{Brokers: []string{addr}, Topic: topic} }
+	signIn := at("x")
+	signIn.SASL, signIn.User, signIn.Password = "plain", "gw", "open"
+	encrypted := at("x")
+	encrypted.TLS.Enabled = true
+	uplinktest.RunFaults(t, []uplinktest.Fault{
+		{Name: "topic missing", Driver: at("missing"), Want: "topic missing does not exist", Config: true, Mend: func() {
+			if _, err := admin.CreateTopic(t.Context(), 1, 1, nil, "missing"); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{Name: "sign-in that the broker does not know", Driver: signIn, Want: "does not offer this way to sign in", Config: true},
+		{Name: "TLS to a broker without it", Driver: encrypted, Want: "TLS"},
+	})
 }

@@ -3,6 +3,7 @@ package redis
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -48,6 +49,10 @@ func (s *session) explain(err error) error {
 	}
 	if _, ok := errors.AsType[redis.Error](err); ok {
 		return fmt.Errorf("%s: %w", s.address, err)
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && s.encrypted {
+		// A Redis without TLS waits for the end of what it takes for a command.
+		return fmt.Errorf("%s does not answer in time (is it up, and does it speak TLS on this port?)", s.address)
 	}
 	return uplink.Explain(s.address, err)
 }

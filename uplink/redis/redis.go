@@ -66,12 +66,11 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 	}
 	key := uplink.Expand(c.Key, env)
 	s := &session{
-		address: c.Address, key: key, cursor: cursorKey(key),
+		address: c.Address, encrypted: c.TLS.Enabled, key: key, cursor: cursorKey(key),
 		epoch: strconv.FormatUint(env.Epoch, 10), maxLen: strconv.FormatInt(c.MaxLen, 10),
 		script: redis.NewScript(scriptText),
 		client: redis.NewClient(&redis.Options{
 			Addr: c.Address, DB: c.DB, Username: c.User, Password: c.Password.Reveal(), TLSConfig: tls,
-			ClientName: clientName(env),
 			// A retry is the Runner's business: the library's own would hide that a reply was lost.
 			MaxRetries: -1, DialerRetries: 1,
 			DialTimeout: 5 * time.Second, ReadTimeout: replyTimeout, WriteTimeout: replyTimeout,
@@ -87,16 +86,6 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 	return s, nil
 }
 
-// clientName is what CLIENT LIST shows; Redis takes no spaces or control characters there.
-func clientName(env uplink.Env) string {
-	return strings.Map(func(r rune) rune {
-		if r <= ' ' || r > '~' {
-			return '_'
-		}
-		return r
-	}, "edge-gateway:"+env.Gateway+":"+env.Stream)
-}
-
 // cursorKey returns the cursor's key, in the same slot of a cluster as the stream's.
 func cursorKey(key string) string {
 	if _, rest, ok := strings.Cut(key, "{"); ok && strings.Index(rest, "}") > 0 {
@@ -110,6 +99,7 @@ type session struct {
 	client        *redis.Client
 	script        *redis.Script
 	address       string
+	encrypted     bool
 	key, cursor   string
 	epoch, maxLen string
 	maxValue      int64 // longest string the server takes

@@ -123,6 +123,12 @@ func (c *child) settle(atLeast int) int {
 	return c.settled
 }
 
+// IsChild reports whether this process is the gateway that a suite kills: it needs no broker of its own.
+func IsChild() bool {
+	_, ok := os.LookupEnv(childVariable)
+	return ok
+}
+
 // killed runs this process as the child where it is one.
 func killed(t *testing.T, s Suite) bool {
 	args, ok := os.LookupEnv(childVariable)
