@@ -144,7 +144,8 @@ func (b *Broker) put(ctx context.Context, batch pipeline.Batch, done func(error)
 }
 
 func (b *Broker) publish0(c *client, pub publication) {
-	b.put(c.ctx, pipeline.Batch{Messages: []pipeline.Message{pub.message(b.name)}}, func(err error) {
+	batch := pipeline.Batch{Messages: []pipeline.Message{pub.message(b.name)}, Order: c.session.id}
+	b.put(c.ctx, batch, func(err error) {
 		b.outcome(err)
 		if err == nil {
 			b.fanout.add(pub)
@@ -156,7 +157,7 @@ func (b *Broker) publish1(c *client, pub publication, id uint16) error {
 	if err := c.enter(); err != nil {
 		return err
 	}
-	batch := pipeline.Batch{Messages: []pipeline.Message{pub.message(b.name)}, Urgent: true}
+	batch := pipeline.Batch{Messages: []pipeline.Message{pub.message(b.name)}, Order: c.session.id, Urgent: true}
 	b.put(c.ctx, batch, func(err error) {
 		<-c.window
 		b.outcome(err)
@@ -221,7 +222,7 @@ func (b *Broker) publish2(c *client, pub publication, id uint16, dup bool) error
 		s.settle(id, e, err)
 		return err
 	}
-	batch := pipeline.Batch{Messages: []pipeline.Message{pub.message(b.name)}, Once: e.name, Urgent: true}
+	batch := pipeline.Batch{Messages: []pipeline.Message{pub.message(b.name)}, Once: e.name, Order: s.id, Urgent: true}
 	s.putting.Lock()
 	defer s.putting.Unlock()
 	b.put(c.ctx, batch, func(err error) {
@@ -325,7 +326,7 @@ func (b *Broker) release(c *client, id uint16) error {
 
 	s.putting.Lock()
 	defer s.putting.Unlock()
-	b.put(c.ctx, pipeline.Batch{Forget: []string{e.name}, Urgent: true}, func(err error) {
+	b.put(c.ctx, pipeline.Batch{Forget: []string{e.name}, Order: s.id, Urgent: true}, func(err error) {
 		if to := s.released(id, e, err); to == nil {
 			return
 		} else if err != nil {

@@ -85,7 +85,7 @@ func (w *wills) due(now time.Time) []will {
 // CONNECT.
 func (b *Broker) publishWill(ctx context.Context, w will) {
 	b.counts.publishes.Add(1)
-	batch := pipeline.Batch{Messages: []pipeline.Message{w.message(b.name)}, Urgent: true}
+	batch := pipeline.Batch{Messages: []pipeline.Message{w.message(b.name)}, Order: w.origin, Urgent: true}
 	b.put(ctx, batch, func(err error) {
 		b.outcome(err)
 		if err != nil {
