@@ -111,7 +111,7 @@ func TestHeadlineTellsAtAGlance(t *testing.T) {
 		want   string
 	}{
 		"before the first picture":    {control.Status{}, "<h1>Starting</h1>"},
-		"nothing configured":          {control.Status{Time: now}, "<h1>All is well</h1><p>Nothing is configured yet</p>"},
+		"nothing configured":          {control.Status{Time: now}, "<h1>All is well</h1></div><p>Nothing is configured yet</p>"},
 		"one warning":                 {control.Status{Time: now, Problems: []control.Problem{warning}}, "<h1>Working, with 1 warning</h1>"},
 		"one problem":                 {control.Status{Time: now, Problems: []control.Problem{problem}}, "<h1>1 problem needs attention</h1>"},
 		"two problems":                {control.Status{Time: now, Problems: []control.Problem{problem, problem}}, "<h1>2 problems need attention</h1>"},
