@@ -168,6 +168,9 @@ func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []by
 // writeFile replaces the file so that after a power cut it is the old one or the new one.
 func writeFile(name string, data []byte) (err error) {
 	dir := filepath.Dir(name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
 	f, err := os.CreateTemp(dir, ".page-*.json") // 0600
 	if err != nil {
 		return err
