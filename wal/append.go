@@ -3,6 +3,7 @@ package wal
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -84,8 +85,12 @@ func (l *Log) enqueue(ctx context.Context, it *item) error {
 	}
 	if len(l.waiters) == 0 && l.roomLocked(it.cost) {
 		l.pushLocked(it)
+		// A quiet batch behind another changes nothing in when the committer has to act.
+		due := it.batch.Urgent || len(l.pending) == 1 || l.queued >= earlyBytes
 		l.mu.Unlock()
-		l.wake()
+		if due {
+			l.wake()
+		}
 		return nil
 	}
 	w := &waiter{item: it, out: make(chan error, 1)}
@@ -109,11 +114,8 @@ func (l *Log) giveUp(w *waiter, cause error) error {
 		return err
 	default:
 	}
-	for i, other := range l.waiters {
-		if other == w {
-			l.waiters = append(l.waiters[:i], l.waiters[i+1:]...)
-			break
-		}
+	if i := slices.Index(l.waiters, w); i >= 0 {
+		l.waiters = slices.Delete(l.waiters, i, i+1)
 	}
 	l.admitLocked() // those behind it may be smaller
 	return cause
@@ -212,6 +214,7 @@ func (l *Log) roomLocked(cost int) bool {
 // wantLocked has the committer look whether it can make that much room.
 func (l *Log) wantLocked(cost int) {
 	l.wanted = max(l.wanted, cost)
+	l.lacked = cost
 	l.wake()
 }
 
@@ -236,6 +239,6 @@ func (l *Log) admitLocked() {
 		n++
 	}
 	if n > 0 {
-		l.waiters = append([]*waiter(nil), l.waiters[n:]...)
+		l.waiters = slices.Clone(l.waiters[n:])
 	}
 }

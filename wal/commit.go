@@ -2,6 +2,7 @@ package wal
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -257,7 +258,7 @@ func (l *Log) end() {
 		}
 	}
 	// Whoever comes after this is refused, because closing or err is set.
-	items := append(l.inflight, l.pending...)
+	items := slices.Concat(l.inflight, l.pending)
 	waiters := l.waiters
 	l.inflight, l.pending, l.waiters, l.queued = nil, nil, nil, 0
 	cursors := l.openCursors()
@@ -281,6 +282,9 @@ func (l *Log) logFull() {
 	full := l.isFullLocked()
 	changed := full != l.wasFull
 	l.wasFull = full
+	if !full {
+		l.lacked = 0
+	}
 	cause := l.noSpace
 	l.mu.Unlock()
 	switch {
@@ -298,5 +302,5 @@ func (l *Log) isFullLocked() bool {
 	if l.noSpace != nil {
 		return true
 	}
-	return l.o.Full != DropOldest && l.fullLocked(0)
+	return l.o.Full != DropOldest && l.fullLocked(l.lacked)
 }

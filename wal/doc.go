@@ -82,10 +82,10 @@
 //
 // # Errors
 //
-// A full disk is a state: the policy is followed, reading, cursors and freeing go on, and it ends by itself. Any other
-// error of a commit stops the log: what the kernel shows after a failed flush is not what is on the medium, so nothing is
-// acknowledged any more, until the log is opened again. Segments are read through a map, so a bad sector shows as a fault;
-// that, a panic of bbolt and a wrong checksum are ErrDamaged.
+// A full disk is a state: the policy is followed, reading, cursors and freeing go on, and it ends by itself. Dead letters
+// that find no room then are lost, and counted. Any other error of a commit stops the log: what the kernel shows after a
+// failed flush is not what is on the medium, so nothing is acknowledged any more, until the log is opened again. Segments
+// are read through a map, so a bad sector shows as a fault; that, a panic of bbolt and a wrong checksum are ErrDamaged.
 //
 // # What is not here yet
 //

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -279,6 +280,9 @@ func fullDisk(t *testing.T, policy wal.Policy) {
 		if s.Streams[0].Dropped != uint64(first-1) {
 			t.Errorf("%d dropped, the last range ends at %d", s.Streams[0].Dropped, first-1)
 		}
+	}
+	if err := l.Stats().Err; !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), ".seg") {
+		t.Errorf("the error of the full disk is %v", err)
 	}
 	// Reading, outcomes and freeing go on.
 	recs := expect(t, c, "s", first, 30, 10_000)

@@ -125,7 +125,7 @@ func holder(dir string) int {
 	if err != nil {
 		return 0
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	pid := readPid(f)
 	if pid == 0 || errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
 		return 0

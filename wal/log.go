@@ -35,6 +35,7 @@ type Log struct {
 	queued   int     // cost of both
 	waiters  []*waiter
 	wanted   int // largest item that found no room since the committer looked
+	lacked   int // the last item that found no room; the log is full as long as that is so
 	closing  bool
 
 	// What is committed. Written by the committer only.
@@ -84,8 +85,8 @@ func Open(dir string, o Options) (*Log, error) {
 		dir: dir, o: o, log: o.Log, lock: lock,
 		poke: make(chan struct{}, 1), finished: make(chan struct{}), open: map[uint32]*Cursor{}, st: newStore(),
 	}
-	if err := l.recover(); err != nil {
-		l.closeFiles()
+	if err := l.recoverFiles(); err != nil {
+		err = errors.Join(err, l.closeFiles())
 		unlockDir(lock)
 		return nil, fmt.Errorf("open log %s: %w", dir, err)
 	}

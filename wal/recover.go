@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +14,7 @@ import (
 	"time"
 )
 
-// recover brings the log to its last commit:
+// recoverFiles brings the log to its last commit:
 //
 //  1. delete what a cut left half-made (*.tmp)
 //  2. read what each segment says of itself, by its pages, and check that they follow each other without a gap
@@ -22,7 +23,7 @@ import (
 //  5. raise cursors that point before the oldest segment, and free what no cursor needs
 //
 // A directory without segments gets its first one, and with it an epoch.
-func (l *Log) recover() error {
+func (l *Log) recoverFiles() error {
 	numbers, err := l.list()
 	if err != nil {
 		return err
@@ -125,12 +126,8 @@ func (l *Log) load(s *summary) error {
 
 func loadStore(s *summary) (store, error) {
 	st := newStore()
-	keys := make([]string, 0, len(s.state))
-	for k := range s.state {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys) // so that numbered keys come in ascending order
-	for _, k := range keys {
+	// Sorted, so that numbered keys come in ascending order.
+	for _, k := range slices.Sorted(maps.Keys(s.state)) {
 		if err := st.apply(Change{Key: k, Value: s.state[k]}); err != nil {
 			return st, err
 		}

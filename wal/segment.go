@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -216,12 +217,20 @@ func (s *segment) write(blocks []block, changes []Change, c *control) (size, wri
 		return 0, 0, errors.Join(err, tx.Rollback())
 	}
 	if err := tx.Commit(); err != nil {
-		return 0, 0, classify(err)
+		return 0, 0, classify(s.named(err))
 	}
 	// The transaction keeps its counts after it has ended, but not its size.
 	stats := tx.Stats()
 	err = s.db.View(func(tx *bbolt.Tx) error { size = tx.Size(); return nil })
 	return size, stats.GetPageAlloc() + pageSize, err
+}
+
+// named gives an error of the file its name: bbolt knows the one under which the segment was built.
+func (s *segment) named(err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return &fs.PathError{Op: pe.Op, Path: s.path, Err: pe.Err}
+	}
+	return err
 }
 
 func fill(tx *bbolt.Tx, blocks []block, changes []Change, c *control) error {
@@ -272,7 +281,7 @@ func (s *segment) read(pos uint64, o *Options) (b block, err error) {
 		}
 		defer func() {
 			if s.users == 0 {
-				s.closeLocked()
+				_ = s.closeLocked() // it was only read
 			}
 		}()
 	}
@@ -326,7 +335,7 @@ func findBlock(tx *bbolt.Tx, pos uint64) []byte {
 		}
 		v = own.Get([]byte(blockKey))
 	}
-	return append([]byte(nil), v...)
+	return bytes.Clone(v)
 }
 
 // hold keeps a sealed segment's file open for a cursor that goes through it; drop lets go of it.
@@ -340,7 +349,7 @@ func (s *segment) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.users--; s.users == 0 && !s.active {
-		s.closeLocked()
+		_ = s.closeLocked() // it was only read
 	}
 }
 

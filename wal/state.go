@@ -3,6 +3,7 @@ package wal
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -247,10 +248,8 @@ func reindex(list []uint64, n uint64, add bool) []uint64 {
 	if add {
 		return append(list, n)
 	}
-	for i, v := range list {
-		if v == n {
-			return append(list[:i], list[i+1:]...)
-		}
+	if i := slices.Index(list, n); i >= 0 {
+		return slices.Delete(list, i, i+1)
 	}
 	return list
 }

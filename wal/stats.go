@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -121,16 +122,9 @@ func cursorInfos(c *control, st *store, open func(uint32) bool) []CursorInfo {
 		})
 	}
 	slices.SortFunc(out, func(a, b CursorInfo) int {
-		return cmpOr(strings.Compare(a.Stream, b.Stream), strings.Compare(a.Uplink, b.Uplink))
+		return cmp.Or(strings.Compare(a.Stream, b.Stream), strings.Compare(a.Uplink, b.Uplink))
 	})
 	return out
-}
-
-func cmpOr(a, b int) int {
-	if a != 0 {
-		return a
-	}
-	return b
 }
 
 func (t tail) lag(seq uint64) Lag {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 )
 
@@ -150,7 +151,7 @@ func (t *txn) raise(why DropReason) {
 
 // shiftRuns takes n records off the front of runs.
 func shiftRuns(runs []run, n uint64) []run {
-	out := append([]run(nil), runs...)
+	out := slices.Clone(runs)
 	for len(out) > 0 && n > 0 {
 		r := &out[0]
 		d := min(r.skip, n)
@@ -206,10 +207,11 @@ func (l *Log) outOfSpace(items []*item, cause error) (again bool, err error) {
 	l.mu.Lock()
 	l.noSpace, l.retryAt = cause, time.Now().Add(retryFull)
 	// They go back to the front, in their order, or are refused below.
-	l.pending = append(append([]*item(nil), items...), l.pending...)
+	l.pending = slices.Concat(items, l.pending)
 	l.inflight = nil
 	l.mu.Unlock()
 	switch l.o.Full {
+	case Block:
 	case DropNewest:
 		l.refuseBatches()
 	case DropOldest:
