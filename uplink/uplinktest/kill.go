@@ -30,12 +30,9 @@ func gatewayKilled(t *testing.T, b *bench) {
 	acked := 0
 	for i := range kills {
 		c := b.child(dir)
-		time.Sleep(time.Duration(250+130*i) * time.Millisecond)
-		if n := c.kill(); n > acked {
-			acked = n
-		} else {
-			t.Errorf("life %d put nothing on disk", i+1)
-		}
+		c.waitPast(acked)
+		time.Sleep(time.Duration(100+130*i) * time.Millisecond)
+		acked = c.kill()
 	}
 	c := b.child(dir)
 	total := c.settle(acked)
@@ -95,6 +92,22 @@ func (b *bench) child(dir string) *child {
 	}()
 	b.Cleanup(func() { _ = cmd.Process.Kill() }) // it has mostly ended
 	return c
+}
+
+// waitPast waits until the child has put a record on disk that no life before it had.
+func (c *child) waitPast(acked int) {
+	c.t.Helper()
+	for deadline := time.Now().Add(patient); ; time.Sleep(2 * time.Millisecond) {
+		c.mu.Lock()
+		now := c.acked
+		c.mu.Unlock()
+		if now > acked {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("a life puts nothing on disk")
+		}
+	}
 }
 
 // kill ends the child at once and returns the last record that it said was on disk.
