@@ -86,7 +86,7 @@ func (l *Log) enqueue(ctx context.Context, it *item) error {
 	if len(l.waiters) == 0 && l.roomLocked(it.cost) {
 		l.pushLocked(it)
 		// A quiet batch behind another changes nothing in when the committer has to act.
-		due := it.batch.Urgent || len(l.pending) == 1 || l.queued >= earlyBytes
+		due := it.batch.Urgent || len(l.pending) == 1 || l.queued >= min(earlyBytes, l.maxCommit()/2)
 		l.mu.Unlock()
 		if due {
 			l.wake()
@@ -118,6 +118,7 @@ func (l *Log) giveUp(w *waiter, cause error) error {
 		l.waiters = slices.Delete(l.waiters, i, i+1)
 	}
 	l.admitLocked() // those behind it may be smaller
+	l.wake()
 	return cause
 }
 
@@ -203,9 +204,17 @@ func (l *Log) usedLocked() int64 {
 
 func (l *Log) reserveLocked() int64 { return reserveBytes + 2*int64(l.st.bytes) }
 
+// maxCommit bounds what is committed together. A small log takes less, or one commit would push out all the others.
+func (l *Log) maxCommit() int {
+	if l.o.MaxBytes == 0 {
+		return MaxCommit
+	}
+	return int(min(MaxCommit, l.o.MaxBytes/4))
+}
+
 // roomLocked tells whether an item of that cost may enter the queue now.
 func (l *Log) roomLocked(cost int) bool {
-	if l.queued > 0 && l.queued+cost > MaxCommit {
+	if l.queued > 0 && l.queued+cost > l.maxCommit() {
 		return false
 	}
 	return l.o.Full == DropOldest || !l.fullLocked(cost)

@@ -83,7 +83,7 @@ func (l *Log) due(movedAt time.Time) (wait time.Duration, closing bool) {
 				break
 			}
 		}
-		if !blocked && (l.queued >= earlyBytes || len(l.waiters) > 0) {
+		if !blocked && (l.queued >= min(earlyBytes, l.maxCommit()/2) || len(l.waiters) > 0) {
 			at = now
 		}
 	}
@@ -151,7 +151,7 @@ func (l *Log) take(last bool) []*item {
 			rest = append(rest, it)
 			continue
 		}
-		if cost > 0 && cost+it.cost > MaxCommit {
+		if cost > 0 && cost+it.cost > l.maxCommit() {
 			rest = append(rest, l.pending[i:]...)
 			break
 		}
