@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	g "maragu.dev/gomponents"
 )
 
 // handler is a request handler that hands its error to the adapter. It returns an error only before it has begun to
@@ -44,7 +46,7 @@ func (s *Server) adapt(h handler) http.HandlerFunc {
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, e *httpError) {
 	if strings.Contains(r.Header.Get("Accept"), "text/html") {
 		title := http.StatusText(e.code)
-		err := s.pages.write(w, e.code, "error", errorPage{s.pages.frame(title, s.Status().Gateway), title, e.text})
+		err := writePage(w, e.code, errorPage(frame{s.assets, title, s.Status().Gateway}, e.text))
 		if err == nil {
 			return
 		}
@@ -68,10 +70,10 @@ func methodNotAllowed(http.ResponseWriter, *http.Request) error {
 	return &httpError{http.StatusMethodNotAllowed, "That cannot be done with this page."}
 }
 
-// write renders into memory first: half a page is never sent.
-func (p *pages) write(w http.ResponseWriter, code int, name string, data any) error {
+// writePage renders into memory first: half a page is never sent.
+func writePage(w http.ResponseWriter, code int, page g.Node) error {
 	var b bytes.Buffer
-	if err := p.templates.ExecuteTemplate(&b, name, data); err != nil {
+	if err := page.Render(&b); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

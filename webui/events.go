@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	g "maragu.dev/gomponents"
+
 	"edgegateway/control"
 )
 
@@ -17,18 +19,11 @@ const (
 	viewerStalls = 10 * time.Second // a viewer that takes nothing for so long is cut off
 )
 
-// statusPage is the page for who has signed in.
-type statusPage struct {
-	frame
-	view
-	Token string
-}
-
 func (s *Server) showStatus(w http.ResponseWriter, r *http.Request) error {
 	now, status := time.Now(), s.Status()
 	v := newView(status, now)
 	id, _ := s.session(r)
-	return s.pages.write(w, http.StatusOK, "status", statusPage{s.pages.frame(v.Summary.Tab, status.Gateway), v, s.tokens.of(id)})
+	return writePage(w, http.StatusOK, statusPage(frame{s.assets, v.Summary.Tab, status.Gateway}, v, s.tokens.of(id)))
 }
 
 // fragment is a part of the page that is replaced as a whole.
@@ -37,16 +32,14 @@ type fragment struct {
 	html []byte
 }
 
-// part says how a fragment is made.
-type part struct {
-	id, template string
-	data         any
+// section is a fragment before it is rendered.
+type section struct {
+	id      string
+	content g.Node
 }
 
 // board renders a picture into fragments once, however many look at it.
 type board struct {
-	pages *pages
-
 	mu        sync.Mutex // guards the fields below
 	picture   <-chan struct{}
 	fragments []fragment
@@ -60,23 +53,23 @@ func (b *board) render(picture <-chan struct{}, status func() control.Status) ([
 		return b.fragments, nil
 	}
 	v := newView(status(), time.Time{})
-	parts := []part{
-		{"summary", "summary", v.Summary},
-		{"problems", "problems", v.Problems},
-		{"uplinks", "uplinks", v.Uplinks},
-		{"streams", "streams", v.Streams},
-		{"lanes", "lanes", v.Lanes},
+	sections := []section{
+		{"summary", summarySection(v.Summary)},
+		{"problems", problemsSection(v.Problems)},
+		{"uplinks", uplinksSection(v.Uplinks)},
+		{"streams", streamsSection(v.Streams)},
+		{"lanes", lanesSection(v.Lanes)},
 	}
 	for _, d := range v.Devices {
-		parts = append(parts, part{d.ID, "device", d})
+		sections = append(sections, section{d.ID, deviceSection(d)})
 	}
-	fragments := make([]fragment, 0, len(parts))
-	for _, p := range parts {
+	fragments := make([]fragment, 0, len(sections))
+	for _, s := range sections {
 		var html bytes.Buffer
-		if err := b.pages.templates.ExecuteTemplate(&html, p.template, p.data); err != nil {
-			return nil, fmt.Errorf("render %s: %w", p.id, err)
+		if err := s.content.Render(&html); err != nil {
+			return nil, fmt.Errorf("render %s: %w", s.id, err)
 		}
-		fragments = append(fragments, fragment{p.id, html.Bytes()})
+		fragments = append(fragments, fragment{s.id, html.Bytes()})
 	}
 	b.picture, b.fragments = picture, fragments
 	return fragments, nil

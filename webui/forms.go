@@ -11,14 +11,6 @@ import (
 	"edgegateway/control"
 )
 
-// form is what the set-up and the sign-in page show.
-type form struct {
-	frame
-	Token   string
-	Error   string
-	Minimum int
-}
-
 const (
 	staleForm  = "This page had gone stale. Please try again."
 	wrongCode  = "That is not the set-up code. It stands in the gateway's log, and is new after each restart."
@@ -46,16 +38,15 @@ func (s *Server) showSignIn(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) writeForm(w http.ResponseWriter, r *http.Request, code int, name, text string) error {
-	title := "Sign in"
+	page, title := signInPage, "Sign in"
 	if name == "set-up" {
-		title = "Set up this gateway"
+		page, title = setUpPage, "Set up this gateway"
 	}
-	return s.pages.write(w, code, name, form{
-		frame:   s.pages.frame(title, s.Status().Gateway),
-		Token:   s.visitor(w, r),
-		Error:   text,
-		Minimum: minPassword,
-	})
+	return writePage(w, code, page(form{
+		frame:   frame{s.assets, title, s.Status().Gateway},
+		token:   s.visitor(w, r),
+		refusal: text,
+	}))
 }
 
 // admit does what both forms begin with: token, then leave to try. It answers itself and returns false where there is

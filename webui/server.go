@@ -46,7 +46,7 @@ type Options struct {
 type Server struct {
 	Options
 	listener net.Listener
-	pages    *pages
+	assets   assets
 	account  *account
 	sessions *sessions
 	attempts *attempts
@@ -61,7 +61,7 @@ type Server struct {
 // Open reads the account from the state directory and binds the port. Run serves; without Run, Close gives the port
 // back.
 func Open(o Options) (*Server, error) {
-	pages, err := loadPages()
+	assets, err := loadAssets()
 	if err != nil {
 		return nil, err
 	}
@@ -80,13 +80,13 @@ func Open(o Options) (*Server, error) {
 	return &Server{
 		Options:  o,
 		listener: limitConns(listener, maxConns),
-		pages:    pages,
+		assets:   assets,
 		account:  account,
 		sessions: newSessions(o.Config.SessionIdle, o.Config.SessionMax),
 		attempts: newAttempts(),
 		tokens:   newTokens(),
 		hosts:    allowHosts(hostname, o.Config.Hosts),
-		board:    &board{pages: pages},
+		board:    &board{},
 		viewers:  make(chan struct{}, maxViewers),
 		metrics: promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{
 			ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4, Timeout: 10 * time.Second}),

@@ -19,7 +19,7 @@ const (
 	levelIdle    = "idle"
 )
 
-// view is the status as the page's templates show it: texts and levels, no figures to work with.
+// view is the status as the page shows it: texts and levels, no figures to work with.
 type view struct {
 	Version  string
 	Started  moment
@@ -37,20 +37,17 @@ type moment struct {
 	t, now time.Time
 }
 
-// Set tells whether there is such a time.
-func (m moment) Set() bool { return !m.t.IsZero() }
+func (m moment) isSet() bool { return !m.t.IsZero() }
 
-// Millis returns milliseconds since 1970.
-func (m moment) Millis() int64 { return m.t.UnixMilli() }
+// millis returns the milliseconds since 1970.
+func (m moment) millis() string { return strconv.FormatInt(m.t.UnixMilli(), 10) }
 
-// ISO returns the time for machines.
-func (m moment) ISO() string { return m.t.UTC().Format(time.RFC3339) }
+// iso returns the time for machines.
+func (m moment) iso() string { return m.t.UTC().Format(time.RFC3339) }
 
-// Age returns the time gone by.
-func (m moment) Age() string { return m.distance(m.now.Sub(m.t)) }
+func (m moment) age() string { return m.distance(m.now.Sub(m.t)) }
 
-// Until returns the time to go.
-func (m moment) Until() string { return m.distance(m.t.Sub(m.now)) }
+func (m moment) toGo() string { return m.distance(m.t.Sub(m.now)) }
 
 func (m moment) distance(d time.Duration) string {
 	if m.now.IsZero() {
@@ -329,12 +326,4 @@ func rateText(rate float64) string {
 	default:
 		return strconv.FormatFloat(rate, 'f', 1, 64)
 	}
-}
-
-// IconLevel is the level whose icon the browser's tab shows.
-func (s summary) IconLevel() string {
-	if s.Level == levelIdle {
-		return levelOK
-	}
-	return s.Level
 }

@@ -34,13 +34,14 @@ var allowed = map[string]struct{ ours, outside []string }{
 	"uplink/redis":   {ours: []string{"uplink", "pipeline"}, outside: []string{"github.com/redis/go-redis/v9"}},
 	"control":        {ours: []string{"device", "uplink", "wal", "pipeline"}, outside: []string{"github.com/prometheus/client_golang"}},
 	"control/config": {ours: []string{"pipeline"}, outside: []string{"github.com/goccy/go-yaml"}},
-	"webui":          {ours: []string{"control", "pipeline", "device"}, outside: []string{"github.com/go-chi/chi/v5", "github.com/prometheus/client_golang", "golang.org/x/crypto"}},
+	"webui":          {ours: []string{"control", "pipeline", "device"}, outside: []string{"github.com/go-chi/chi/v5", "github.com/prometheus/client_golang", "golang.org/x/crypto", "maragu.dev/gomponents"}},
 }
 
 // owners are the functions that write `go` (or WaitGroup.Go): whoever does waits for what was started.
 var owners = []string{
 	"cmd/gateway: (*gateway).attach",
 	"cmd/gateway: (*gateway).run",
+	"webui: (*Server).Run",
 }
 
 // goPackage is what `go list -json` says of a package.
@@ -143,6 +144,26 @@ func TestNothingOfTheTestsIsLinkedIntoTheGateway(t *testing.T) {
 		if strings.HasPrefix(p.ImportPath, module+"/test") || p.ImportPath == "testing" || strings.Contains(p.ImportPath, "nats-server") {
 			t.Errorf("linked: %s", p.ImportPath)
 		}
+	}
+}
+
+// TestNoTextTemplateIsLinked looks into the binary and not at the imports: gomponents imports html/template for a function
+// that escapes, which is harmless. What costs megabytes is the code that carries out a template.
+func TestNoTextTemplateIsLinked(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "gateway")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	symbols, err := exec.CommandContext(t.Context(), "go", "tool", "nm", binary).Output()
+	if err != nil {
+		t.Fatalf("go tool nm: %v", err)
+	}
+	if !bytes.Contains(symbols, []byte(" T main.main\n")) {
+		t.Fatal("the list of symbols lacks main.main")
+	}
+	if bytes.Contains(symbols, []byte(" text/template.(*state).")) {
+		t.Error("the gateway can carry out text/template: the linker then keeps every exported method, 8 MB of them " +
+			"(docs/adr/0009-page-without-templates.md)")
 	}
 }
 

@@ -5,21 +5,17 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
-	"html/template"
 	"net/http"
 	"path"
 
 	"github.com/go-chi/chi/v5"
 )
 
-//go:embed assets templates
+//go:embed assets
 var files embed.FS
 
-// pages are the templates and what they refer to.
-type pages struct {
-	templates *template.Template
-	assets    map[string]asset
-}
+// assets are what the pages refer to, by file name.
+type assets map[string]asset
 
 type asset struct {
 	kind string
@@ -27,24 +23,8 @@ type asset struct {
 	url  string // with a hash of data, so that browsers may keep it for ever
 }
 
-// frame is what every page has.
-type frame struct {
-	Title   string
-	Gateway string
-	Style   string
-	Script  string
-	Icons   map[string]string // by level
-}
-
-// errorPage is a frame with a message.
-type errorPage struct {
-	frame
-	Heading string
-	Text    string
-}
-
-func loadPages() (*pages, error) {
-	p := &pages{assets: map[string]asset{}}
+func loadAssets() (assets, error) {
+	list := assets{}
 	entries, err := files.ReadDir("assets")
 	if err != nil {
 		return nil, fmt.Errorf("page: read assets: %w", err)
@@ -56,21 +36,9 @@ func loadPages() (*pages, error) {
 			return nil, fmt.Errorf("page: read assets: %w", err)
 		}
 		sum := sha256.Sum256(data)
-		p.assets[e.Name()] = asset{kinds[path.Ext(e.Name())], data, "/assets/" + e.Name() + "?v=" + hex.EncodeToString(sum[:6])}
+		list[e.Name()] = asset{kinds[path.Ext(e.Name())], data, "/assets/" + e.Name() + "?v=" + hex.EncodeToString(sum[:6])}
 	}
-	p.templates, err = template.ParseFS(files, "templates/*.html")
-	if err != nil {
-		return nil, fmt.Errorf("page: parse templates: %w", err)
-	}
-	return p, nil
-}
-
-func (p *pages) frame(title, gateway string) frame {
-	icons := map[string]string{}
-	for _, level := range []string{levelOK, levelWarning, levelError} {
-		icons[level] = p.assets["icon-"+level+".svg"].url
-	}
-	return frame{title, gateway, p.assets["style.css"].url, p.assets["page.js"].url, icons}
+	return list, nil
 }
 
 func (s *Server) asset(w http.ResponseWriter, r *http.Request) error {
@@ -83,7 +51,7 @@ func (s *Server) favicon(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (s *Server) writeAsset(w http.ResponseWriter, name string) error {
-	a, ok := s.pages.assets[name]
+	a, ok := s.assets[name]
 	if !ok {
 		return &httpError{http.StatusNotFound, "There is no such page."}
 	}
