@@ -27,7 +27,7 @@ func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "e2e")
 	if err == nil {
-		err = os.Chmod(dir, 0o755) //nolint:gosec // see above
+		err = os.Chmod(dir, 0o755) // see above
 	}
 	if err != nil {
 		t.Fatalf("folder: %v", err)
@@ -78,7 +78,7 @@ func TestLogDirectoryReadOnly(t *testing.T) {
 	uplinks, read := toRedis(t, far)
 	s.configure(parts{uplinks: uplinks})
 	lanes := filepath.Join(s.state(), "lanes")
-	if err := os.MkdirAll(lanes, 0o755); err != nil { //nolint:gosec // see openDir
+	if err := os.MkdirAll(lanes, 0o755); err != nil { // see openDir
 		t.Fatal(err)
 	}
 	if os.Getuid() == 0 { // to root nothing is read-only
@@ -118,7 +118,7 @@ func TestLogDirectoryReadOnly(t *testing.T) {
 // a program there and the way there from outside.
 func smallDisk(t *testing.T, dir, size string) (command func(string, ...string) *exec.Cmd, outside string) {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // see openDir
+	if err := os.MkdirAll(dir, 0o755); err != nil { // see openDir
 		t.Fatal(err)
 	}
 	kinds := []string{"-m"}

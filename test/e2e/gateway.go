@@ -39,6 +39,8 @@ type Gateway struct {
 	Dir  string // holds gateway.yaml, state and stderr.log
 	Page string // address of the page, for Metrics
 
+	// StopWithin replaces StopLimit where it is not zero, for programs that are slowed down by the race detector.
+	StopWithin time.Duration
 	// Command makes the process; the config stands in its last argument. Empty: the program itself.
 	Command func(program string, args ...string) *exec.Cmd
 
@@ -59,7 +61,7 @@ func NewGateway(tb rig.TB, program, dir, config string) *Gateway {
 			g.Kill9()
 		}
 		if tb.Failed() {
-			tb.Logf("the gateway said last:\n%s", Tail(g.Log(), 60))
+			tb.Logf("the gateway said last (all of it: %s):\n%s", g.keepLog(), Tail(g.Log(), 60))
 		}
 	})
 	return g
@@ -68,7 +70,7 @@ func NewGateway(tb rig.TB, program, dir, config string) *Gateway {
 // SetConfig replaces the config file.
 func (g *Gateway) SetConfig(config string) {
 	g.tb.Helper()
-	if err := os.WriteFile(g.configFile(), []byte(config), 0o644); err != nil { //nolint:gosec // read by another user in some tests
+	if err := os.WriteFile(g.configFile(), []byte(config), 0o644); err != nil { // read by another user in some tests
 		g.tb.Fatalf("config of the gateway: %v", err)
 	}
 }
@@ -134,19 +136,23 @@ func (g *Gateway) Kill9() {
 	g.cmd = nil
 }
 
-// Stop ends the process as systemd does, and wants it gone within StopLimit and with exit code 0.
+// Stop ends the process as systemd does, and wants it gone within the limit and with exit code 0.
 func (g *Gateway) Stop() time.Duration {
 	g.tb.Helper()
 	g.MustRun()
 	began := time.Now()
 	_ = g.cmd.Process.Signal(syscall.SIGTERM) // see Kill9
-	code := g.Wait(10 * time.Second)
+	limit := StopLimit
+	if g.StopWithin > 0 {
+		limit = g.StopWithin
+	}
+	code := g.Wait(limit + 10*time.Second)
 	took := time.Since(began)
 	if code != 0 {
 		g.tb.Fatalf("the gateway stopped with exit code %d (want 0)", code)
 	}
-	if took > StopLimit {
-		g.tb.Fatalf("the gateway took %v to stop (want at most %v)", took, StopLimit)
+	if took > limit {
+		g.tb.Fatalf("the gateway took %v to stop (want at most %v)", took, limit)
 	}
 	return took
 }
@@ -176,6 +182,23 @@ func (g *Gateway) Log() string {
 		return err.Error()
 	}
 	return string(text)
+}
+
+// keepLog copies the log to where it outlives the test, and returns its name there.
+func (g *Gateway) keepLog() string {
+	dir := filepath.Join(rig.Root(g.tb), "build", "e2e-failed")
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err.Error()
+	}
+	file, err := os.CreateTemp(dir, "gateway-*.log")
+	if err != nil {
+		return err.Error()
+	}
+	_, err = file.WriteString(g.Log())
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err.Error()
+	}
+	return file.Name()
 }
 
 // Metrics scrapes the page's /metrics: "edge_gateway_backlog_records{stream=\"s\",uplink=\"u\"}" → value.

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -22,7 +23,7 @@ func newLedger(client string, qos int) *ledger {
 	return &ledger{client: client, qos: qos, sent: map[int]int{}, acked: map[int]bool{}}
 }
 
-// parseLedger reads what client.py has written.
+// parse reads what client.py has written.
 func (l *ledger) parse(text string) error {
 	for line := range strings.Lines(text) {
 		kind, number, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -127,7 +128,7 @@ func (v *verdict) sequence(name string, entries []entry, e evidence) []entry {
 		seen[x.ID] = true
 		once = append(once, *x)
 	}
-	slices.SortStableFunc(once, func(a, b entry) int { return int(int64(a.Seq) - int64(b.Seq)) })
+	slices.SortStableFunc(once, func(a, b entry) int { return cmp.Compare(a.Seq, b.Seq) })
 	for i := range once {
 		if once[i].Seq != uint64(i)+1 {
 			v.fault("%s: record %d is missing", name, i+1)

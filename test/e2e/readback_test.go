@@ -19,8 +19,6 @@ import (
 // entry is one thing that a broker holds, in the order in which the broker gives it back.
 type entry struct {
 	ID      string          `json:"id"`
-	Gateway string          `json:"gateway"`
-	Stream  string          `json:"stream"`
 	Epoch   uint64          `json:"epoch"`
 	Seq     uint64          `json:"seq"`
 	Time    time.Time       `json:"time"`

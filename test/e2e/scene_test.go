@@ -39,7 +39,7 @@ func newScene(t *testing.T) *scene {
 	s := &scene{t: t, dir: openDir(t), port: rig.FreePort(t)}
 	s.page = net.JoinHostPort("127.0.0.1", strconv.Itoa(rig.FreePort(t)))
 	s.gateway = e2e.NewGateway(t, program(t, ""), s.dir, "")
-	s.gateway.Page = s.page
+	s.gateway.Page, s.gateway.StopWithin = s.page, stopWithin
 	return s
 }
 
