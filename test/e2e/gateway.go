@@ -94,7 +94,7 @@ func (g *Gateway) Start() {
 	}
 	cmd := command(g.program, "run", "-c", g.configFile())
 	cmd.Dir, cmd.Stdout, cmd.Stderr = g.Dir, stderr, stderr
-	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0 exitcode=66")
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
