@@ -80,11 +80,11 @@ func (s Secret) String() string {
 	return "***"
 }
 
-// GoString, MarshalText and LogValue keep the secret out of %#v, of JSON and YAML, and of the log.
+// GoString implements fmt.GoStringer, so that %#v does not tell the secret either.
 func (s Secret) GoString() string { return strconv.Quote(s.String()) }
 
-// MarshalText implements encoding.TextMarshaler.
+// MarshalText implements encoding.TextMarshaler: the secret stays out of JSON and YAML.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// LogValue implements slog.LogValuer.
+// LogValue implements slog.LogValuer: the secret stays out of the log.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }

@@ -28,7 +28,7 @@ type Value struct {
 	raw  []byte
 }
 
-// Bool, Int, Uint and String return a Value of that kind.
+// Bool returns true or false as a Value.
 func Bool(v bool) Value {
 	if v {
 		return Value{kind: KindBool, bits: 1}
