@@ -68,9 +68,9 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// benchDir is on the disk of the checkout: a temporary directory may lie in memory, where a flush costs nothing.
+// benchDir is on the disk of the checkout.
 func benchDir(b *testing.B) string {
-	dir, err := os.MkdirTemp(".", "bench-")
+	dir, err := os.MkdirTemp(".", "bench-") //nolint:usetesting // b.TempDir may lie in memory, where a flush costs nothing
 	must(b, err)
 	b.Cleanup(func() { os.RemoveAll(dir) })
 	return dir

@@ -225,7 +225,7 @@ func (l *Log) rotate() error {
 		return err
 	}
 	l.mu.Lock()
-	l.segs = append(l.segs[:len(l.segs):len(l.segs)], next)
+	l.segs = append(slices.Clip(l.segs), next)
 	l.ctl.newest = 0
 	l.counts.commits++
 	l.counts.written += uint64(next.bytes)

@@ -49,7 +49,7 @@ func crashChild(dir string) error {
 				panic(err)
 			}
 			for _, r := range recs {
-				os.Stdout.WriteString(fmt.Sprintf("D %d\n", r.Seq))
+				fmt.Fprintf(os.Stdout, "D %d\n", r.Seq)
 			}
 			c.Done(recs...)
 		}
@@ -65,7 +65,7 @@ func crashChild(dir string) error {
 			if err != nil {
 				panic(err)
 			}
-			os.Stdout.WriteString(fmt.Sprintf("A %s %d\n", s, n))
+			fmt.Fprintf(os.Stdout, "A %s %d\n", s, n)
 		}); err != nil {
 			return err
 		}
