@@ -38,9 +38,13 @@ func (t Timing) withDefaults() Timing {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&t.RetryMin, time.Second}, {&t.RetryMax, 5 * time.Minute},
-		{&t.ConfigMin, 10 * time.Second}, {&t.ConfigMax, time.Minute},
-		{&t.Stall, 30 * time.Second}, {&t.Open, 30 * time.Second}, {&t.Drain, time.Second},
+		{&t.RetryMin, time.Second},
+		{&t.RetryMax, 5 * time.Minute},
+		{&t.ConfigMin, 10 * time.Second},
+		{&t.ConfigMax, time.Minute},
+		{&t.Stall, 30 * time.Second},
+		{&t.Open, 30 * time.Second},
+		{&t.Drain, time.Second},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value

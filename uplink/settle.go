@@ -71,12 +71,12 @@ func (f *flight) settle() (over bool) {
 	f.mu.Unlock()
 	acks := make([]wal.Record, 0, len(reports))
 	for _, p := range reports {
-		switch {
-		case p.Verdict == Ack:
+		switch p.Verdict {
+		case Ack:
 			acks = append(acks, p.rec)
-		case p.Verdict == Drop:
+		case Drop:
 			f.drop(p)
-		case p.Verdict == Suspect:
+		case Suspect:
 			f.suspect(p)
 		default:
 			f.halt(reason(p.Err, "the record was not taken"))

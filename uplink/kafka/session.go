@@ -17,7 +17,7 @@ type session struct {
 	client  *kgo.Client
 	address string
 	topic   string
-	ctx     context.Context
+	ctx     context.Context //nolint:containedctx // ends with Close, and every Send with it
 	cancel  context.CancelFunc
 	limit   int        // bytes of a chunk
 	sending sync.Mutex // held by Send, Close waits for it; guards the fields below

@@ -47,6 +47,7 @@ func (s *session) explain(err error) error {
 		return fmt.Errorf("stream %s takes no more: %w (is it full?)", s.stream, err)
 	case jetstream.JSErrCodeJetStreamNotEnabled, jetstream.JSErrCodeJetStreamNotEnabledForAccount:
 		return config("%s has no JetStream for this account (want it enabled on the server)", s.address)
+	default: // no answer of JetStream, or one whose own text says enough
 	}
 	switch {
 	case err == nil || uplink.IsConfig(err):

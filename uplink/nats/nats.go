@@ -164,7 +164,7 @@ func wildcards(template string) string {
 // dialer dials under the context of Open, which nats.Connect does not take, and keeps why it failed, which nats.Connect
 // does not tell.
 type dialer struct {
-	ctx context.Context
+	ctx context.Context //nolint:containedctx // of Open, which a dialer serves once; nats.CustomDialer passes none
 
 	mu    sync.Mutex // guards the fields below
 	last  error

@@ -102,8 +102,8 @@ type session struct {
 	encrypted     bool
 	key, cursor   string
 	epoch, maxLen string
-	maxValue      int64 // longest string the server takes
-	ctx           context.Context
+	maxValue      int64           // longest string the server takes
+	ctx           context.Context //nolint:containedctx // ends with Close, and every Send with it
 	cancel        context.CancelFunc
 	sending       sync.Mutex // held by Send, Close waits for it; guards pace
 	pace          uplink.Pace

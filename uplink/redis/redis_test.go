@@ -79,11 +79,15 @@ func TestFaults(t *testing.T) {
 		{Name: "no rights", Driver: reader, Want: "no rights", Config: true},
 		{Name: "no such database", Driver: database, Want: "no such database", Config: true},
 		{Name: "TLS to a server without it", Driver: encrypted, Want: "does it speak TLS"},
-		{Name: "the key holds something else", Driver: at("text"), Want: "holds something else", Config: true,
-			Mend: func() { do("DEL", "text") }},
+		{
+			Name: "the key holds something else", Driver: at("text"), Want: "holds something else", Config: true,
+			Mend: func() { do("DEL", "text") },
+		},
 		{Name: "an older log", Driver: at("newer"), Want: "newer log", Config: true},
-		{Name: "a cursor that is none", Driver: at("odd"), Want: "instead of EPOCH-SEQUENCE", Config: true,
-			Mend: func() { do("DEL", "{odd}:cursor") }},
+		{
+			Name: "a cursor that is none", Driver: at("odd"), Want: "instead of EPOCH-SEQUENCE", Config: true,
+			Mend: func() { do("DEL", "{odd}:cursor") },
+		},
 		{Name: "somebody else writes to the stream", Driver: at("foreign"), Want: "did not write", Config: true},
 	})
 	do("CONFIG", "SET", "maxmemory", "1")

@@ -190,7 +190,7 @@ func live(ctx context.Context, dir string, driver uplink.Driver) error {
 		return err
 	}
 	cursor.Close()
-	fmt.Printf("settled %d\n", last) //nolint:forbidigo // the protocol with the parent
+	fmt.Printf("settled %d\n", last)
 	return log.Close()
 }
 
@@ -221,6 +221,6 @@ func produce(ctx context.Context, log *wal.Log, last int) (int, error) {
 		if err := <-stored; err != nil {
 			return last, err
 		}
-		fmt.Printf("acked %d\n", last) //nolint:forbidigo // the protocol with the parent
+		fmt.Printf("acked %d\n", last)
 	}
 }
