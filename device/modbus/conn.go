@@ -75,7 +75,7 @@ func (c *conn) attach(ctx context.Context, timeout time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("open loopback port for the relay: %w", err)
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }() // the one connection it is for stands by then, or is not wanted
 	c.client, err = modbus.NewClient(&modbus.ClientConfiguration{
 		URL:     "tcp://" + listener.Addr().String(),
 		Timeout: timeout,

@@ -176,7 +176,7 @@ func TestUnitThatNeverAnswersDoesNotHoldUpTheOthers(t *testing.T) {
 			time.Sleep(80 * time.Millisecond)
 			return say(c, r.exception(11))
 		}},
-		{"garbage", func(c net.Conn, r request) bool { return say(c, []byte("garbage")) }},
+		{"garbage", func(c net.Conn, _ request) bool { return say(c, []byte("garbage")) }},
 		{"the server hangs up", func(net.Conn, request) bool { return false }},
 	}
 	for _, tt := range tests {

@@ -42,7 +42,7 @@ func (u *unit) struck(now time.Time, reason string, alone bool) {
 	u.probeAt = now.Add(doubling(probeFirst, longest, u.silent-1))
 }
 
-// doubling returns first, 2·first, 4·first … at most longest, for n = 1, 2, 3 …
+// doubling returns first, 2·first, 4·first and so on for n = 1, 2, 3 and so on, but at most longest.
 func doubling(first, longest time.Duration, n int) time.Duration {
 	d := first
 	for i := 1; i < n && d < longest; i++ {
