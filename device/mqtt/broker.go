@@ -53,7 +53,7 @@ type Broker struct {
 	counts    counts
 	seldom    seldom
 	awaited   atomic.Int64    // urgent batches in the sink whose callback has not come
-	ctx       context.Context // of Run, for mochi's hooks, which carry none
+	ctx       context.Context //nolint:containedctx // of Run, for mochi's hooks, which carry none
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[string]*session
@@ -69,7 +69,7 @@ type counts struct {
 
 // Open binds the port and makes the broker.
 func (c Config) Open(env device.Env) (device.Device, error) {
-	ln, err := net.Listen("tcp", c.Listen)
+	ln, err := net.Listen("tcp", c.Listen) //nolint:noctx // Open has no context: it binds a local port and never blocks
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("listen %s: address already in use (is another broker running? stop it, or choose another port)", c.Listen)
 	}
@@ -249,17 +249,17 @@ func (b *Broker) outcome(err error) {
 
 // logRefused says why a connection did not come to sign in.
 func (b *Broker) logRefused(nc *conn, err error) {
-	text := "client was refused"
+	reason := "connect not accepted"
 	switch {
 	case err == nil || b.ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
 		return
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		text = "client did not sign in within connect_timeout"
+		reason = "no sign-in within connect_timeout"
 	case errors.Is(err, errWrongPassword):
-		text = "client was refused: wrong user name or password"
+		reason = "wrong user name or password"
 	}
-	if b.seldom.allow(text) {
-		b.log.Warn(text, "remote", nc.RemoteAddr().String(), "err", err)
+	if b.seldom.allow(reason) {
+		b.log.Warn("client was refused", "reason", reason, "remote", nc.RemoteAddr().String(), "err", err)
 	}
 }
 
@@ -272,18 +272,19 @@ func (b *Broker) logEnd(c *client, err error) {
 	if cause == nil { // mochi did not get as far as that
 		cause = err
 	}
-	text := "client was disconnected"
+	reason := "connection or protocol error"
 	switch {
 	case errors.Is(cause, io.EOF), errors.Is(cause, net.ErrClosed), errors.Is(cause, syscall.ECONNRESET),
 		errors.Is(cause, packets.CodeDisconnect), errors.Is(cause, packets.ErrSessionTakenOver), errors.Is(cause, packets.CodeDisconnectWillMessage):
 		return
 	case errors.Is(cause, os.ErrDeadlineExceeded):
-		text = "client was silent for longer than its keepalive"
+		reason = "silent for longer than its keepalive"
 	case errors.Is(cause, errNotStored), errors.Is(cause, errHeldTooLong), errors.Is(cause, packets.ErrNotAuthorized):
 		return // outcome and deny have told
 	}
-	if b.seldom.allow(text) {
-		b.log.Warn(text, "client", c.session.id, "user", c.access.user, "remote", c.conn.RemoteAddr().String(), "cause", cause)
+	if b.seldom.allow(reason) {
+		b.log.Warn("client was disconnected", "reason", reason, "cause", cause,
+			"client", c.session.id, "user", c.access.user, "remote", c.conn.RemoteAddr().String())
 	}
 }
 

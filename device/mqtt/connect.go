@@ -48,8 +48,10 @@ func (b *Broker) connect(cl *mochi.Client, p *packets.Packet) (packets.Code, err
 	case err != nil:
 		return packets.ErrBadUsernameOrPassword, err
 	}
-	c := &client{mq: cl, conn: nc, access: rights, v5: v5, since: time.Now(),
-		window: make(chan struct{}, b.config.ReceiveMaximum), established: make(chan struct{})}
+	c := &client{
+		mq: cl, conn: nc, access: rights, v5: v5, since: time.Now(),
+		window: make(chan struct{}, b.config.ReceiveMaximum), established: make(chan struct{}),
+	}
 	if nc.receiveMaximum > 0 {
 		c.sending = make(chan struct{}, nc.receiveMaximum)
 	}

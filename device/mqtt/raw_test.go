@@ -2,19 +2,19 @@ package mqtt_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"testing"
 	"time"
 
-	"context"
 	"edgegateway/device"
 	"edgegateway/device/mqtt"
 	"edgegateway/pipeline"
-	"log/slog"
 
 	"golang.org/x/crypto/bcrypt"
 )

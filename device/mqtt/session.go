@@ -21,9 +21,8 @@ type client struct {
 	access  *access
 	v5      bool
 	since   time.Time
-	// ctx ends when the connection does. mochi's hooks carry none, so it is kept here.
-	ctx    context.Context
-	cancel context.CancelFunc
+	ctx     context.Context //nolint:containedctx // ends with the connection; mochi's hooks carry none
+	cancel  context.CancelFunc
 	// window holds one token for each publish that waits for its commit.
 	window chan struct{}
 	// established is closed when CONNACK and everything sent again have been written; deliveries wait for it.
