@@ -2,6 +2,7 @@ package control
 
 import (
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,7 +46,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// exposition writes metrics. Labels are given as name, value, name, value, …
+// exposition writes metrics. Labels are given as name, value, name, value and so on.
 type exposition struct {
 	out chan<- prometheus.Metric
 }
@@ -108,7 +109,7 @@ func emitStates[S ~string](e exposition, name, help string, states []S, is S, la
 		if state == is {
 			v = 1
 		}
-		e.gauge(name, help, v, append(labels[:len(labels):len(labels)], "state", string(state))...)
+		e.gauge(name, help, v, append(slices.Clip(labels), "state", string(state))...)
 	}
 }
 

@@ -24,8 +24,10 @@ func metricsStatus() control.Status {
 			{Name: "broker", Status: device.Status{State: device.Degraded, Counters: map[string]uint64{"requests_total": 7, "Odd name_total": 1, "open": 3}}},
 		},
 		Streams: []control.Stream{{Name: "plant", Records: 1204, Refused: 1}},
-		Uplinks: []control.Uplink{{Name: "cloud\xff", Stream: "plant", State: control.Waiting, Acked: 1200, DeadLetters: 1,
-			LastAck: time.Unix(1_790_000_100, 500e6), Backlog: control.Backlog{Records: 4, Bytes: 400, Age: 90 * time.Second}}},
+		Uplinks: []control.Uplink{{
+			Name: "cloud\xff", Stream: "plant", State: control.Waiting, Acked: 1200, DeadLetters: 1,
+			LastAck: time.Unix(1_790_000_100, 500e6), Backlog: control.Backlog{Records: 4, Bytes: 400, Age: 90 * time.Second},
+		}},
 		Lanes: []control.Lane{{Name: "default", State: control.LaneFull, Epoch: 2, Bytes: 10, MaxBytes: 20, Segments: 1, FullIn: time.Minute, Commits: math.MaxUint32, Dropped: 5, Refused: 6}},
 	}
 }

@@ -44,9 +44,11 @@ func (m *Monitor) problems(now time.Time, s *Status) []Problem {
 		list = m.growing(list, now, s, &s.Streams[i])
 	}
 	if s.Time.Year() < 2026 {
-		list = append(list, Problem{Warning, "gateway",
+		list = append(list, Problem{
+			Warning, "gateway",
 			"The clock has not been set: it says " + s.Time.Format("2 January 2006") + ".",
-			"Readings are stored in their true order, but carry a wrong time until the clock is set. Check the network's time server."})
+			"Readings are stored in their true order, but carry a wrong time until the clock is set. Check the network's time server.",
+		})
 	}
 	slices.SortStableFunc(list, func(a, b Problem) int { return a.Severity.rank() - b.Severity.rank() })
 	return list
@@ -64,26 +66,36 @@ func (m *Monitor) laneProblems(list []Problem, now time.Time, s *Status, l *Lane
 	where := "lane " + l.Name
 	switch l.State {
 	case LaneStopped:
-		list = append(list, Problem{Error, where, sentence("The log has stopped, and nothing is stored or acknowledged in this lane", l.Error),
-			"Check the disk, then restart the gateway. What was confirmed to a sender before is not affected."})
+		list = append(list, Problem{
+			Error, where, sentence("The log has stopped, and nothing is stored or acknowledged in this lane", l.Error),
+			"Check the disk, then restart the gateway. What was confirmed to a sender before is not affected.",
+		})
 	case LaneFull:
-		list = append(list, Problem{Error, where,
+		list = append(list, Problem{
+			Error, where,
 			fmt.Sprintf("The log is full: %s of %s are in use.", BytesText(bytesOf(l.Bytes)), BytesText(bytesOf(l.MaxBytes))),
-			"Room comes back as soon as the uplinks confirm records. If they do so already, make disk space or raise max_bytes."})
+			"Room comes back as soon as the uplinks confirm records. If they do so already, make disk space or raise max_bytes.",
+		})
 	case LaneOK:
 		if l.FullIn > 0 && l.FullIn <= nearlyFull {
-			list = append(list, Problem{Warning, where,
+			list = append(list, Problem{
+				Warning, where,
 				"The log will be full in about " + DurationText(l.FullIn) + " if it goes on growing like this.",
-				"Bring the uplink that is behind back before then, or raise max_bytes."})
+				"Bring the uplink that is behind back before then, or raise max_bytes.",
+			})
 		}
 	}
 	if n, ok := m.lost(lossKey{"dropped", l.Name}, l.Dropped, now, s.Started); ok {
-		list = append(list, Problem{Error, where, CountOf(n, "record") + " dropped to make room for newer ones.",
-			"They were not delivered to every uplink and are gone. Raise max_bytes or max_age if this must not happen."})
+		list = append(list, Problem{
+			Error, where, CountOf(n, "record") + " dropped to make room for newer ones.",
+			"They were not delivered to every uplink and are gone. Raise max_bytes or max_age if this must not happen.",
+		})
 	}
 	if n, ok := m.lost(lossKey{"refused", l.Name}, l.Refused, now, s.Started); ok {
-		list = append(list, Problem{Error, where, CountOf(n, "record") + " refused because the log was full.",
-			"Raise max_bytes, or bring the uplinks back that are behind."})
+		list = append(list, Problem{
+			Error, where, CountOf(n, "record") + " refused because the log was full.",
+			"Raise max_bytes, or bring the uplinks back that are behind.",
+		})
 	}
 	return list
 }
@@ -93,8 +105,10 @@ func (m *Monitor) refusals(list []Problem, now time.Time, st *Stream) []Problem 
 	if !ok {
 		return list
 	}
-	return append(list, Problem{Error, "stream " + st.Name, CountOf(n, "message") + " not taken since the start.",
-		"Lane " + st.Lane + " was full or stopped. MQTT clients get no acknowledgement and send again; readings of a poll are lost."})
+	return append(list, Problem{
+		Error, "stream " + st.Name, CountOf(n, "message") + " not taken since the start.",
+		"Lane " + st.Lane + " was full or stopped. MQTT clients get no acknowledgement and send again; readings of a poll are lost.",
+	})
 }
 
 // lost tells whether the counter grew within lossMemory, and returns it. What it stood at when it was first seen counts as
@@ -112,8 +126,10 @@ func (m *Monitor) lost(k lossKey, count uint64, now, past time.Time) (uint64, bo
 func (m *Monitor) uplinkProblems(list []Problem, now time.Time, s *Status, u *Uplink) []Problem {
 	where, key := "uplink "+u.Name, uplinkKey{u.Name, u.Stream}
 	if u.DeadLetters > 0 {
-		list = append(list, Problem{Warning, where, CountOf(u.DeadLetters, "record") + " of stream " + u.Stream + " refused for good by the far side.",
-			"They are kept as dead letters with the reason, and will not be sent again by themselves."})
+		list = append(list, Problem{
+			Warning, where, CountOf(u.DeadLetters, "record") + " of stream " + u.Stream + " refused for good by the far side.",
+			"They are kept as dead letters with the reason, and will not be sent again by themselves.",
+		})
 	}
 	// A failed uplink goes to and fro between waiting and connecting; its error stays until something is confirmed.
 	failed := u.State == Waiting || u.State == Connecting && u.Error != ""
@@ -159,13 +175,18 @@ func deviceProblems(list []Problem, now time.Time, d *Device) []Problem {
 		lasted = " for " + DurationText(now.Sub(d.Since))
 	}
 	switch d.State {
+	case device.Up:
 	case device.Down:
-		list = append(list, Problem{Error, where, sentence("Down"+lasted, d.Error),
-			"Check its power, cable and address. Its readings carry quality bad until it answers; no old value is passed on as new."})
+		list = append(list, Problem{
+			Error, where, sentence("Down"+lasted, d.Error),
+			"Check its power, cable and address. Its readings carry quality bad until it answers; no old value is passed on as new.",
+		})
 	case device.Degraded:
 		what, cause := degraded(d)
-		list = append(list, Problem{Warning, where, sentence(what+lasted, cause),
-			"The parts that answer go on as usual."})
+		list = append(list, Problem{
+			Warning, where, sentence(what+lasted, cause),
+			"The parts that answer go on as usual.",
+		})
 	case device.Starting:
 		if !d.Since.IsZero() && now.Sub(d.Since) > startPatience {
 			list = append(list, Problem{Warning, where, "Has not started" + lasted + ".", "If this lasts, look into the gateway's log."})
@@ -213,8 +234,10 @@ func (m *Monitor) growing(list []Problem, now time.Time, s *Status, st *Stream) 
 	}
 	growth := rate(before, st.Backlog.Records, elapsed)
 	text := fmt.Sprintf("More is stored than delivered: %s wait, %s more a second.", CountOf(st.Backlog.Records, "record"), figures(growth))
-	return append(list, Problem{Warning, "stream " + st.Name, text,
-		"The far side or the line is slower than the readings. Send less with deadband or throttle, or look for the slow uplink below."})
+	return append(list, Problem{
+		Warning, "stream " + st.Name, text,
+		"The far side or the line is slower than the readings. Send less with deadband or throttle, or look for the slow uplink below.",
+	})
 }
 
 // sentence joins what happened and its cause, and ends with a full stop.

@@ -22,18 +22,24 @@ type Config struct {
 func (c Config) Check() []pipeline.Problem {
 	var problems []pipeline.Problem
 	if _, port, err := net.SplitHostPort(c.Listen); err != nil || port == "" {
-		problems = append(problems, pipeline.Problem{Path: "listen",
-			Text: fmt.Sprintf("%q is not an address with a port (want something like 127.0.0.1:8080)", c.Listen)})
+		problems = append(problems, pipeline.Problem{
+			Path: "listen",
+			Text: fmt.Sprintf("%q is not an address with a port (want something like 127.0.0.1:8080)", c.Listen),
+		})
 	}
 	for i, h := range c.Hosts {
 		if h == "" || strings.ContainsAny(h, "/:*@ ") {
-			problems = append(problems, pipeline.Problem{Path: fmt.Sprintf("hosts[%d]", i),
-				Text: fmt.Sprintf("%q is not a host name (want a name without scheme, port or path, such as gateway.plant.example)", h)})
+			problems = append(problems, pipeline.Problem{
+				Path: fmt.Sprintf("hosts[%d]", i),
+				Text: fmt.Sprintf("%q is not a host name (want a name without scheme, port or path, such as gateway.plant.example)", h),
+			})
 		}
 	}
 	if c.SessionMax < c.SessionIdle {
-		problems = append(problems, pipeline.Problem{Path: "session_max",
-			Text: fmt.Sprintf("is shorter than session_idle (want at least %s)", c.SessionIdle)})
+		problems = append(problems, pipeline.Problem{
+			Path: "session_max",
+			Text: fmt.Sprintf("is shorter than session_idle (want at least %s)", c.SessionIdle),
+		})
 	}
 	return problems
 }

@@ -89,7 +89,8 @@ func Open(o Options) (*Server, error) {
 		board:    &board{},
 		viewers:  make(chan struct{}, maxViewers),
 		metrics: promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{
-			ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4, Timeout: 10 * time.Second}),
+			ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4, Timeout: 10 * time.Second,
+		}),
 	}, nil
 }
 
@@ -128,7 +129,9 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		err = server.Close() // who is slower than the grace loses the connection
 	}
-	<-served
+	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
 	return err
 }
 
@@ -195,7 +198,7 @@ func (s *Server) trusted(r *http.Request) bool {
 }
 
 func listen(address string) (net.Listener, error) {
-	l, err := net.Listen("tcp", address)
+	l, err := net.Listen("tcp", address) //nolint:noctx // binding a port takes no time
 	if err != nil {
 		if isInUse(err) {
 			return nil, fmt.Errorf("page: %s is taken by another program (set page.listen to a free port): %w", address, err)

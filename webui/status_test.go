@@ -33,14 +33,20 @@ func busy() control.Status {
 			{Severity: control.Warning, Where: "device pumps", Text: "Part unit 3 has not answered."},
 		},
 		Devices: []control.Device{
-			{Name: "boiler", Driver: "modbus", Status: device.Status{State: device.Up, Since: at.Add(-time.Hour)},
+			{
+				Name: "boiler", Driver: "modbus", Status: device.Status{State: device.Up, Since: at.Add(-time.Hour)},
 				Values: []control.LastValue{
 					{Topic: "boiler/unit1/flow/temperature", Value: "74.3", Unit: "°C", Time: at.Add(-time.Second)},
 					{Topic: "boiler/unit1/pressure", Value: "1.84", Unit: "bar", Quality: pipeline.Uncertain, Reason: "clamped at the range's end", Time: at.Add(-2 * time.Second)},
-				}, Hidden: 7},
-			{Name: "pumps", Driver: "modbus", Status: device.Status{State: device.Degraded, Since: at.Add(-7 * time.Minute), Error: "1 of 2 units does not answer",
-				Parts: []device.Part{{Name: "unit 2", State: device.Up}, {Name: "unit 3", State: device.Down, Error: "no reply within 1 s"}}},
-				Values: []control.LastValue{{Topic: "pumps/3/speed", Unit: "1/min", Quality: pipeline.Bad, Reason: "no reply within 1 s", Time: at}}},
+				}, Hidden: 7,
+			},
+			{
+				Name: "pumps", Driver: "modbus", Status: device.Status{
+					State: device.Degraded, Since: at.Add(-7 * time.Minute), Error: "1 of 2 units does not answer",
+					Parts: []device.Part{{Name: "unit 2", State: device.Up}, {Name: "unit 3", State: device.Down, Error: "no reply within 1 s"}},
+				},
+				Values: []control.LastValue{{Topic: "pumps/3/speed", Unit: "1/min", Quality: pipeline.Bad, Reason: "no reply within 1 s", Time: at}},
+			},
 			{Name: "spare", Driver: "mqtt", Status: device.Status{State: device.Starting}},
 		},
 		Streams: []control.Stream{
@@ -48,8 +54,10 @@ func busy() control.Status {
 			{Name: "plant", Lane: "default", Records: 1_204_332, Rate: 38.4, Refused: 2, Backlog: control.Backlog{Records: 1, Bytes: 212, Age: 2 * time.Hour}},
 		},
 		Uplinks: []control.Uplink{
-			{Name: "cloud", Driver: "kafka", Stream: "plant", State: control.Waiting, Since: at, Error: "no route", NextTry: at.Add(4 * time.Second),
-				LastAck: at.Add(-2 * time.Hour), Acked: 900, Backlog: control.Backlog{Records: 1, Bytes: 212, Age: 2 * time.Hour}, DeadLetters: 3},
+			{
+				Name: "cloud", Driver: "kafka", Stream: "plant", State: control.Waiting, Since: at, Error: "no route", NextTry: at.Add(4 * time.Second),
+				LastAck: at.Add(-2 * time.Hour), Acked: 900, Backlog: control.Backlog{Records: 1, Bytes: 212, Age: 2 * time.Hour}, DeadLetters: 3,
+			},
 			{Name: "room", Driver: "nats", Stream: "alarms", State: control.Sending, Rate: 0.4},
 			{Name: "room", Driver: "nats", Stream: "plant", State: control.Stopped, Error: "the lane has stopped"},
 		},
@@ -131,10 +139,13 @@ func TestHeadlineTellsAtAGlance(t *testing.T) {
 func TestHostileNamesAreText(t *testing.T) {
 	const evil = `<b onclick="x">'"&</b><script>alert(1)</script>`
 	g, b := ready(t, nil)
-	g.set(control.Status{Gateway: evil, Version: evil, Time: time.Now(),
+	g.set(control.Status{
+		Gateway: evil, Version: evil, Time: time.Now(),
 		Problems: []control.Problem{{Where: evil, Text: evil, Hint: evil}},
-		Devices: []control.Device{{Name: evil, Driver: evil, Status: device.Status{State: device.State(evil), Error: evil, Parts: []device.Part{{Name: evil, Error: evil}}},
-			Values: []control.LastValue{{Topic: evil + "/" + evil, Value: evil, Unit: evil, Quality: pipeline.Bad, Reason: evil}}}},
+		Devices: []control.Device{{
+			Name: evil, Driver: evil, Status: device.Status{State: device.State(evil), Error: evil, Parts: []device.Part{{Name: evil, Error: evil}}},
+			Values: []control.LastValue{{Topic: evil + "/" + evil, Value: evil, Unit: evil, Quality: pipeline.Bad, Reason: evil}},
+		}},
 		Streams: []control.Stream{{Name: evil, Lane: evil}},
 		Uplinks: []control.Uplink{{Name: evil, Driver: evil, Stream: evil, State: control.LinkState(evil), Error: evil}},
 		Lanes:   []control.Lane{{Name: evil, State: control.LaneState(evil), Error: evil}},

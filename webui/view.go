@@ -281,16 +281,20 @@ func viewLane(l *control.Lane) laneView {
 }
 
 func viewDevice(d *control.Device, now time.Time) deviceView {
-	v := deviceView{Name: d.Name, Driver: d.Driver, Level: deviceLevel(d.State), State: string(d.State), Error: d.Error,
-		Since: moment{d.Since, now}, Hidden: d.Hidden}
+	v := deviceView{
+		Name: d.Name, Driver: d.Driver, Level: deviceLevel(d.State), State: string(d.State), Error: d.Error,
+		Since: moment{d.Since, now}, Hidden: d.Hidden,
+	}
 	for _, p := range d.Parts {
 		v.Parts = append(v.Parts, partView{p.Name, deviceLevel(p.State), string(p.State), p.Error})
 	}
 	for _, x := range d.Values {
 		topic := strings.TrimPrefix(x.Topic, d.Name+"/")
 		leaf := strings.LastIndexByte(topic, '/') + 1
-		value := valueView{Path: topic[:leaf], Leaf: topic[leaf:], Value: x.Value, Unit: x.Unit,
-			Level: levelOK, Quality: x.Quality.String(), Reason: x.Reason, Time: moment{x.Time, now}}
+		value := valueView{
+			Path: topic[:leaf], Leaf: topic[leaf:], Value: x.Value, Unit: x.Unit,
+			Level: levelOK, Quality: x.Quality.String(), Reason: x.Reason, Time: moment{x.Time, now},
+		}
 		switch x.Quality {
 		case pipeline.Good:
 		case pipeline.Uncertain:

@@ -204,8 +204,10 @@ func TestWithoutSignInNothingIsShown(t *testing.T) {
 		"GET /set-up": true, "GET /sign-in": true, "GET /assets/style.css": true, "GET /assets/page.js": true, "GET /favicon.ico": true,
 		"GET /healthz": true, "GET /readyz": true,
 	}
-	paths := []string{"/", "/events", "/sign-out", "/set-up", "/sign-in", "/metrics", "/healthz", "/readyz", "/assets/style.css", "/assets/page.js",
-		"/assets/none.js", "/assets/", "/assets/../view.go", "/favicon.ico", "/debug/pprof/", "/api/v1/devices", "/page.json", "//", "/%2e%2e/page.json"}
+	paths := []string{
+		"/", "/events", "/sign-out", "/set-up", "/sign-in", "/metrics", "/healthz", "/readyz", "/assets/style.css", "/assets/page.js",
+		"/assets/none.js", "/assets/", "/assets/../view.go", "/favicon.ico", "/debug/pprof/", "/api/v1/devices", "/page.json", "//", "/%2e%2e/page.json",
+	}
 	for _, setUp := range []bool{false, true} {
 		g, _ := ready(t, nil)
 		if !setUp {

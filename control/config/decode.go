@@ -187,7 +187,7 @@ func (d *decoder) object(n ast.Node, v reflect.Value, path string, skip []string
 		}
 		f, ok := fields[key]
 		if base, isFile := strings.CutSuffix(key, "_file"); !ok && isFile && fields[base].isSecret() {
-			f, ok = fields[base], true
+			f = fields[base]
 			if given[f.key] {
 				d.add(pos, at, "%s is given twice: as %s and as %s", base, base, key)
 				continue
@@ -338,8 +338,7 @@ func checkerOf(v reflect.Value) (pipeline.Checker, bool) {
 	if !v.CanInterface() {
 		return nil, false
 	}
-	c, ok := v.Interface().(pipeline.Checker)
-	return c, ok
+	return reflect.TypeAssert[pipeline.Checker](v)
 }
 
 // at finds the place of a path, or of the nearest section around it.

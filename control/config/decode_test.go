@@ -57,7 +57,7 @@ func decode(t *testing.T, text string) (root, error) {
 	err := config.Decode(config.Source{
 		Name: "g.yaml", Content: []byte(text),
 		Getenv:   func(name string) (string, bool) { v, ok := env[name]; return v, ok },
-		ReadFile: func(path string) ([]byte, error) { return os.ReadFile(path) },
+		ReadFile: os.ReadFile,
 	}, drivers, &r)
 	return r, err
 }

@@ -30,7 +30,6 @@ type field struct {
 	min, max   string
 	drivers    string // kind of driver table, for a Component or a map of them
 	keys       string // "name": the keys of a map are names (IsName)
-
 }
 
 // fieldsOf returns the fields of a struct by key. A wrong tag is our own bug.
@@ -88,10 +87,10 @@ func (f field) wants() string {
 }
 
 func kindName(t reflect.Type) string {
-	switch {
-	case t == durationType:
+	switch t {
+	case durationType:
 		return "a duration such as 500ms, 2s or 1h"
-	case t == sizeType:
+	case sizeType:
 		return "a size such as 512KiB, 64MiB or 2GiB"
 	}
 	switch t.Kind() {
