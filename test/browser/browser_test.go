@@ -115,6 +115,8 @@ func (b *tab) open(path string) {
 // enter fills in the form, sends it and waits for the next page.
 func (b *tab) enter(fields map[string]string) {
 	b.t.Helper()
+	// Who is faster than the browser takes the focus away from the field that asks for it, and the browser complains.
+	b.until("the focus where the page wants it", `!document.querySelector("[autofocus]") || document.activeElement.autofocus`)
 	for name, text := range fields {
 		b.do(chromedp.SetValue(chromedp.CSS("#"+name), text))
 	}
