@@ -194,7 +194,7 @@ var buildVersion string // set by the Makefile: -X main.buildVersion=…
 func hashPassword(stdin io.Reader, stdout, stderr io.Writer) error {
 	fmt.Fprint(stderr, "password: ")
 	line, err := bufio.NewReader(io.LimitReader(stdin, 4096)).ReadString('\n')
-	if err != nil && !(errors.Is(err, io.EOF) && line != "") {
+	if err != nil && (line == "" || !errors.Is(err, io.EOF)) {
 		return fmt.Errorf("read the password: %w", err)
 	}
 	hash, err := makeHash(strings.TrimRight(line, "\r\n"))
