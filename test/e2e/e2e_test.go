@@ -88,13 +88,18 @@ func perform(t *testing.T, p plan) *verdict {
 	r := start(t, p)
 	began := time.Now()
 	r.disturb()
-	t.Logf("%d kills of the gateway within %v", p.kills, time.Since(began).Round(time.Second))
+	t.Logf("%d kills of the gateway and %d outages of each broker within %v", p.kills, p.outages, time.Since(began).Round(time.Second))
 	r.settle()
 	v := judge(r.evidence)
 	t.Logf("%d records, readings %v, messages sent again by clients and stored twice with QoS 1: %d",
 		r.evidence.records, v.readings, v.resent)
 	if v.readings["good"] == 0 {
 		v.fault("there is no good reading")
+	}
+	for _, l := range r.evidence.ledgers {
+		if len(l.acked) == 0 {
+			v.fault("nothing of %s was acknowledged", l.client)
+		}
 	}
 	if strings.Contains(r.gateway.Log(), "DATA RACE") {
 		v.fault("the race detector has found something in the gateway")
