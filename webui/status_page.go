@@ -2,6 +2,7 @@ package webui
 
 import (
 	"strconv"
+	"unicode/utf8"
 
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
@@ -183,6 +184,10 @@ func values(list []valueView) g.Node {
 }
 
 func valueRow(v valueView) g.Node {
+	class := "number value"
+	if utf8.RuneCountInString(v.Value) > 16 { // a published text, no number: it may break anywhere
+		class = "value text"
+	}
 	value := g.Group{g.Text("–")}
 	if v.Value != "" {
 		value = g.Group{h.B(g.Text(v.Value))}
@@ -193,7 +198,7 @@ func valueRow(v valueView) g.Node {
 	return h.Tr(h.Class(v.Level),
 		h.Th(h.Scope("row"),
 			g.If(v.Path != "", h.Span(g.Text(v.Path))), h.B(g.Text(v.Leaf)), g.If(v.Reason != "", h.Small(g.Text(v.Reason)))),
-		h.Td(h.Class("number value"), value),
+		h.Td(h.Class(class), value),
 		h.Td(h.Class("quality"), icon(v.Level), h.Span(g.Text(v.Quality))),
 		h.Td(h.Class("number age"), ago(v.Time)),
 	)

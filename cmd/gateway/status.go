@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -82,8 +83,17 @@ func (g *gateway) deviceStatus(d *deviceRun) control.Device {
 
 func lastValue(m *pipeline.Message) control.LastValue {
 	return control.LastValue{
-		Topic: m.Topic, Value: shorten(m.Value.Text()), Unit: m.Unit, Quality: m.Quality, Reason: m.Reason, Time: m.Time,
+		Topic: m.Topic, Value: valueText(m.Value), Unit: m.Unit, Quality: m.Quality, Reason: m.Reason, Time: m.Time,
 	}
+}
+
+// valueText writes a value as a person reads it. A float has the digits that a sensor may really have measured; all the others
+// are in the record.
+func valueText(v pipeline.Value) string {
+	if number, ok := v.Number(); ok && v.Kind() == pipeline.KindFloat {
+		return strconv.FormatFloat(number, 'g', 6, 64)
+	}
+	return shorten(v.Text())
 }
 
 // shorten makes a payload fit for a line on the page.
