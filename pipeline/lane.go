@@ -37,20 +37,9 @@ func (l *lane) attach(log Lane) {
 	l.log, l.state = log, state
 }
 
-// concerns reports whether a batch changes the names that the lane remembers, whatever its messages do.
+// concerns reports whether the lane must look at a batch that has no message for its streams.
 func (l *lane) concerns(b *Batch) bool {
-	if b.Once != "" && l.isDefault {
-		return true
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, name := range b.Forget {
-		if _, ok := l.state[oncePrefix+name]; ok {
-			return true
-		}
-	}
-	// A lane that has no log cannot say what it remembers: a source that asks to forget must hear of it.
-	return l.log == nil && len(b.Forget) > 0 && l.isDefault
+	return l.isDefault && b.Once != "" || len(b.Forget) > 0
 }
 
 // put processes the batch for the lane's streams and appends the result. The ticket learns of the commit.
@@ -66,6 +55,9 @@ func (l *lane) put(ctx context.Context, b *Batch, streams []*stream, t *ticket) 
 	log := l.log
 	l.mu.Unlock()
 	if log == nil {
+		if len(streams) == 0 && !l.isDefault {
+			return errNothing // what it remembers it will be told to forget when it is used again
+		}
 		return ErrStopped
 	}
 	d := draft{lane: l}
@@ -81,6 +73,9 @@ func (l *lane) put(ctx context.Context, b *Batch, streams []*stream, t *ticket) 
 		if d.get(oncePrefix+name) != nil {
 			d.set(oncePrefix+name, nil)
 		}
+	}
+	if len(streams) == 0 && len(d.changes) == 0 && !repeated {
+		return errNothing
 	}
 	// A repeated batch is appended empty, so that its acknowledgement comes after the commit of the first one.
 	t.expect()

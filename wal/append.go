@@ -16,6 +16,11 @@ type item struct {
 	change func(*txn) // for a cursor: what it changes; nil for a batch
 }
 
+// isEmpty tells whether the item writes nothing: its callback only waits for what was appended before it.
+func (it *item) isEmpty() bool {
+	return it.change == nil && len(it.batch.Entries) == 0 && len(it.batch.State) == 0
+}
+
 // waiter is an item that waits for room. Waiters enter in the order they came.
 type waiter struct {
 	item *item
@@ -33,7 +38,8 @@ const (
 
 // Append queues b for the next commit and returns; it waits only for room, until ctx ends. Once it has returned nil,
 // done is called exactly once, in the order of the Append calls: with nil when all of b is on stable storage, or with
-// ErrStopped, ErrFull or ErrClosed when it is not and will not be. done runs on the committer: it must not block, and
+// ErrStopped, ErrFull or ErrClosed when it is not and will not be. An empty b costs no commit: done tells when all that was
+// appended before it is on stable storage. done runs on the committer: it must not block, and
 // must not call Append, Close or a method that waits for a commit. It may be nil. The data of b must not be changed
 // until then.
 //

@@ -170,7 +170,7 @@ func (l *Log) commitItems(items []*item) error {
 			return err
 		}
 	}
-	if len(items) == 0 && !l.moved.Load() {
+	if !l.moved.Load() && !slices.ContainsFunc(items, func(it *item) bool { return !it.isEmpty() }) {
 		return nil
 	}
 	t := l.begin()
@@ -189,7 +189,7 @@ func (l *Log) finish(items []*item) {
 	}
 	batches := false
 	for _, it := range items {
-		batches = batches || it.change == nil
+		batches = batches || it.change == nil && !it.isEmpty()
 	}
 	if batches {
 		l.noSpace = nil

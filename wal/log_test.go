@@ -202,6 +202,33 @@ func TestCallbacksComeInAppendOrder(t *testing.T) {
 	}
 }
 
+func TestAnEmptyBatchCostsNoCommitAndComesAfterWhatWasBeforeIt(t *testing.T) {
+	l := open(t, t.TempDir(), wal.Options{MaxDelay: time.Hour})
+	before := l.Stats().Commits
+	order := make(chan string, 3)
+	push := func(name string, b wal.Batch) {
+		t.Helper()
+		if err := l.Append(t.Context(), b, func(err error) { order <- fmt.Sprint(name, err) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	push("empty", wal.Batch{Urgent: true})
+	if got := <-order; got != "empty<nil>" {
+		t.Errorf("done got %s", got)
+	}
+	if got := l.Stats().Commits; got != before {
+		t.Errorf("an empty batch made %d commits", got-before)
+	}
+	push("full", wal.Batch{Entries: []wal.Entry{{Stream: "s", Data: []byte("x")}}})
+	push("empty", wal.Batch{Urgent: true})
+	if a, b := <-order, <-order; a != "full<nil>" || b != "empty<nil>" {
+		t.Errorf("done came in the order %s, %s", a, b)
+	}
+	if got := l.Stats().Commits; got != before+1 {
+		t.Errorf("%d commits, want 1", got-before)
+	}
+}
+
 func TestQuietBatchWaitsForMaxDelay(t *testing.T) {
 	l := open(t, t.TempDir(), wal.Options{MaxDelay: 150 * time.Millisecond})
 	start, done := time.Now(), make(chan error, 1)
