@@ -60,7 +60,7 @@ e2e-control: setup ## the same with acknowledgements before the commit: it must 
 
 bench: setup ## figures as ratios against a reference of the same run
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./pipeline ./wal ./device/... ./uplink/...
-	$(GO) test -count=1 -timeout 20m -v -run TestBench ./test/bench | grep '^bench '
+	@$(GO) run ./test/bench
 
 soak: setup ## the long forms
 	E2E_KILLS=300 E2E_RESULT=$(CURDIR)/build/soak.txt $(GO) test -count=1 -timeout 4h -run 'TestEndToEnd$$' ./test/e2e

@@ -43,7 +43,7 @@ func program(t *testing.T, tags string) string {
 		return path
 	}
 	if programs.dir == "" {
-		dir, err := os.MkdirTemp("", "e2e")
+		dir, err := os.MkdirTemp("", "e2e") //nolint:usetesting // it outlives the test that builds first
 		if err == nil {
 			err = os.Chmod(dir, 0o755) // another user runs the program in some tests
 		}

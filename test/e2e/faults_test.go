@@ -25,7 +25,7 @@ const nobody = 65534
 // openDir returns a folder that every user can reach.
 func openDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "e2e")
+	dir, err := os.MkdirTemp("", "e2e") //nolint:usetesting // the folder above a test's own is closed to other users
 	if err == nil {
 		err = os.Chmod(dir, 0o755) // see above
 	}

@@ -61,16 +61,26 @@ func TestOracleFinds(t *testing.T) {
 		fault  string // part of the one fault that it finds; "" for none
 	}{
 		{"nothing in good order", func(*evidence) {}, "acknowledged 6 lost 0 doubled kafka 0 nats 0 redis 0", ""},
-		{"a message that no broker has", func(e *evidence) { e.ledgers[0].acked[4] = true },
-			"acknowledged 7 lost 1 doubled kafka 0 nats 0 redis 0", ""},
-		{"a message that one broker lacks", func(e *evidence) { e.brokers["nats"] = slices.Delete(e.brokers["nats"], 2, 3) },
-			"lost 1 doubled kafka 0 nats 0 redis 0", "record 4 follows record 2"},
-		{"a record doubled in redis", func(e *evidence) { repeat(e, "redis") },
-			"lost 0 doubled kafka 0 nats 0 redis 2", "redis: record 8 follows record 9"},
-		{"a record doubled in nats", func(e *evidence) { repeat(e, "nats") },
-			"lost 0 doubled kafka 0 nats 2 redis 0", "nats: record 8 follows record 9"},
-		{"records doubled in kafka out of the blue", func(e *evidence) { repeat(e, "kafka") },
-			"lost 0 doubled kafka 2 nats 0 redis 0", "nothing was disturbed"},
+		{
+			"a message that no broker has", func(e *evidence) { e.ledgers[0].acked[4] = true },
+			"acknowledged 7 lost 1 doubled kafka 0 nats 0 redis 0", "",
+		},
+		{
+			"a message that one broker lacks", func(e *evidence) { e.brokers["nats"] = slices.Delete(e.brokers["nats"], 2, 3) },
+			"lost 1 doubled kafka 0 nats 0 redis 0", "record 4 follows record 2",
+		},
+		{
+			"a record doubled in redis", func(e *evidence) { repeat(e, "redis") },
+			"lost 0 doubled kafka 0 nats 0 redis 2", "redis: record 8 follows record 9",
+		},
+		{
+			"a record doubled in nats", func(e *evidence) { repeat(e, "nats") },
+			"lost 0 doubled kafka 0 nats 2 redis 0", "nats: record 8 follows record 9",
+		},
+		{
+			"records doubled in kafka out of the blue", func(e *evidence) { repeat(e, "kafka") },
+			"lost 0 doubled kafka 2 nats 0 redis 0", "nothing was disturbed",
+		},
 		{"no fault in records doubled in kafka at a kill", func(e *evidence) {
 			repeat(e, "kafka")
 			at := e.brokers["kafka"][8].appended.Add(time.Minute)
@@ -80,10 +90,14 @@ func TestOracleFinds(t *testing.T) {
 			set(e, 0, `{"c":"p1","n":2}`)
 			set(e, 2, `{"c":"p1","n":1}`)
 		}, "lost 0 doubled kafka 0 nats 0 redis 0", "message 1 of p1 stands behind message 2"},
-		{"a QoS 2 message that is there twice", func(e *evidence) { set(e, 3, `{"c":"p2","n":1}`); e.ledgers[1].sent[1] = 2 },
-			"lost 1 doubled kafka 0 nats 0 redis 0", "is there 2 times"},
-		{"a QoS 1 message that was sent once and is there twice", func(e *evidence) { set(e, 2, `{"c":"p1","n":1}`) },
-			"lost 1 doubled kafka 0 nats 0 redis 0", "is there 2 times and was sent 1 times"},
+		{
+			"a QoS 2 message that is there twice", func(e *evidence) { set(e, 3, `{"c":"p2","n":1}`); e.ledgers[1].sent[1] = 2 },
+			"lost 1 doubled kafka 0 nats 0 redis 0", "is there 2 times",
+		},
+		{
+			"a QoS 1 message that was sent once and is there twice", func(e *evidence) { set(e, 2, `{"c":"p1","n":1}`) },
+			"lost 1 doubled kafka 0 nats 0 redis 0", "is there 2 times and was sent 1 times",
+		},
 		{"no fault in a QoS 1 message that was sent again", func(e *evidence) {
 			set(e, 2, `{"c":"p1","n":1}`)
 			e.ledgers[0].sent[1] = 2

@@ -135,7 +135,6 @@ func (s *scene) mustRefuse() {
 // mustHold waits until a broker has everything that was acknowledged.
 func (s *scene) mustHold(limit time.Duration, what string, read func() []entry) {
 	s.t.Helper()
-	missing := s.acked
 	for end := time.Now().Add(limit); ; time.Sleep(300 * time.Millisecond) {
 		have := map[int]bool{}
 		for _, x := range read() {
@@ -146,7 +145,7 @@ func (s *scene) mustHold(limit time.Duration, what string, read func() []entry) 
 				have[payload.Number] = true
 			}
 		}
-		missing = slices.DeleteFunc(slices.Clone(s.acked), func(n int) bool { return have[n] })
+		missing := slices.DeleteFunc(slices.Clone(s.acked), func(n int) bool { return have[n] })
 		if len(missing) == 0 {
 			return
 		}
