@@ -44,7 +44,8 @@ cross: ## build for every architecture
 	@for target in $(TARGETS); do \
 		IFS=/ read -r os arch variant <<<"$$target"; \
 		echo "build $$target"; \
-		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch GOARM=$$variant GOMIPS=$$variant \
+		case $$arch in arm) knob=GOARM=$$variant ;; mips*) knob=GOMIPS=$$variant ;; *) knob= ;; esac; \
+		env CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $$knob \
 			$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o build/edge-gateway-$${target//\//-} ./cmd/gateway || exit 1; \
 	done
 
