@@ -44,6 +44,7 @@ type Broker struct {
 	guard     *guard
 	server    *mochi.Server
 	inline    *mochi.Client // belongs to the fan-out's goroutine
+	index     sync.RWMutex  // held over mochi's use of its index of retained messages; see hook.go
 	fanout    *fanout
 	retained  retained
 	wills     wills

@@ -143,6 +143,7 @@ func (b *Broker) ended(nc *conn, err error) {
 		return
 	}
 	c.cancel()
+	b.endIndex(c)
 	if !c.left {
 		b.cleanUp(c)
 	}

@@ -112,6 +112,10 @@ func (b *Broker) deliver(p publication) {
 		packet.FixedHeader.Retain = false
 		b.counts.retainedDropped.Add(1)
 	}
+	if packet.FixedHeader.Retain {
+		b.index.Lock()
+		defer b.index.Unlock()
+	}
 	b.inline.ID = p.origin
 	b.inline.Properties.ProtocolVersion = p.version
 	if err := b.server.InjectPacket(b.inline, packet); err != nil {

@@ -31,7 +31,7 @@ func (h *hook) SetOpts(*slog.Logger, *mochi.HookOptions) {}
 func (h *hook) Provides(event byte) bool {
 	switch event {
 	case mochi.OnConnect, mochi.OnConnectAuthenticate, mochi.OnACLCheck, mochi.OnSessionEstablished, mochi.OnDisconnect,
-		mochi.OnPacketRead, mochi.OnPacketEncode, mochi.OnSelectSubscribers, mochi.OnPublishDropped, mochi.OnQosPublish,
+		mochi.OnPacketRead, mochi.OnPacketProcessed, mochi.OnPacketEncode, mochi.OnSelectSubscribers, mochi.OnPublishDropped, mochi.OnQosPublish,
 		mochi.OnClientExpired, mochi.OnRetainedExpired:
 		return true
 	}
@@ -100,7 +100,13 @@ func (h *hook) OnPacketRead(cl *mochi.Client, p packets.Packet) (packets.Packet,
 		err = h.b.publish(c, &p)
 	case packets.Pubrel:
 		err = h.b.release(c, p.PacketID)
-	case packets.Subscribe, packets.Unsubscribe:
+	case packets.Subscribe:
+		p, err = h.subscribe(c, p)
+		if err == nil {
+			h.b.beginIndex(c)
+		}
+		return p, err
+	case packets.Unsubscribe:
 		return h.subscribe(c, p)
 	case packets.Puback, packets.Pubcomp:
 		c.delivered()
@@ -120,6 +126,27 @@ func (h *hook) OnPacketRead(cl *mochi.Client, p packets.Packet) (packets.Packet,
 		return p, reject(c, err)
 	}
 	return packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Puback}, ProtocolVersion: p.ProtocolVersion}, nil
+}
+
+// OnPacketProcessed is called after each packet that mochi found nothing wrong with.
+func (h *hook) OnPacketProcessed(cl *mochi.Client, _ packets.Packet, _ error) {
+	if c := clientOf(cl); c != nil {
+		h.b.endIndex(c)
+	}
+}
+
+// beginIndex keeps retained messages from being set while mochi looks for those that a SUBSCRIBE gets: it reads its index
+// without the lock under which it writes it. endIndex ends that, also where the packet ends the connection.
+func (b *Broker) beginIndex(c *client) {
+	b.index.RLock()
+	c.reading = true
+}
+
+func (b *Broker) endIndex(c *client) {
+	if c.reading {
+		c.reading = false
+		b.index.RUnlock()
+	}
 }
 
 // reject ends the connection of c. mochi would send DISCONNECT to MQTT 3.1.1 clients too, which must not get one.

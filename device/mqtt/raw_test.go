@@ -281,9 +281,7 @@ func (c *raw) ack(kind byte, id uint16) {
 	c.send(frameOf(first, binary.BigEndian.AppendUint16(nil, id)))
 }
 
-// subscribe returns the reason codes of SUBACK.
-func (c *raw) subscribe(id uint16, qos byte, filters ...string) []byte {
-	c.t.Helper()
+func (c *raw) subscribePacket(id uint16, qos byte, filters ...string) []byte {
 	body := binary.BigEndian.AppendUint16(nil, id)
 	if c.v5 {
 		body = append(body, 0)
@@ -291,7 +289,13 @@ func (c *raw) subscribe(id uint16, qos byte, filters ...string) []byte {
 	for _, f := range filters {
 		body = append(append(body, text(f)...), qos)
 	}
-	c.send(frameOf(subscribe<<4|2, body))
+	return frameOf(subscribe<<4|2, body)
+}
+
+// subscribe returns the reason codes of SUBACK.
+func (c *raw) subscribe(id uint16, qos byte, filters ...string) []byte {
+	c.t.Helper()
+	c.send(c.subscribePacket(id, qos, filters...))
 	p := c.want(suback)
 	if p.id() != id {
 		c.t.Fatalf("SUBACK for %d, want %d", p.id(), id)

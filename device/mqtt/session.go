@@ -32,6 +32,7 @@ type client struct {
 	aliases map[uint16]string
 	ackID   uint16 // packet id of the SUBSCRIBE or UNSUBSCRIBE being answered
 	will    *will
+	reading bool // holds Broker.index for mochi, which processes a SUBSCRIBE; used by the connection's goroutine only
 	left    bool // mochi has told that the client is gone, and whether its session ends with it
 	expire  bool
 }

@@ -525,6 +525,7 @@ func TestRetainedMessagesAreBounded(t *testing.T) {
 	c.wantAck(puback, 1, 0)
 	c.publish("dev/new", payload, 1, 2, retain)
 	c.wantAck(puback, 2, 0)
+	b.settle(t, c)
 	sub := signIn(t, b.Addr(), options{id: "s"})
 	sub.subscribe(1, 0, "dev/+")
 	got := map[string]bool{}
@@ -535,6 +536,32 @@ func TestRetainedMessagesAreBounded(t *testing.T) {
 	if len(got) != 20 || got["dev/0"] || !got["dev/new"] {
 		t.Errorf("retained: %v", got)
 	}
+}
+
+// mochi reads its index of retained messages at SUBSCRIBE without the lock under which it writes it. The race detector is
+// what fails this test.
+func TestRetainedMessagesComeAndGoWhileClientsSubscribe(t *testing.T) {
+	b := start(t, config(t), newSink().auto(t, 0))
+	var subscribers sync.WaitGroup
+	for i := range 3 {
+		sub := signIn(t, b.Addr(), options{id: fmt.Sprint("s", i)})
+		subscribers.Go(func() {
+			for n := range 100 {
+				sub.send(sub.subscribePacket(uint16(n+1), 0, "dev/+"))
+			}
+		})
+	}
+	c := signIn(t, b.Addr(), options{id: "c"})
+	for i := range 200 {
+		payload := "x"
+		if i%2 == 1 {
+			payload = "" // forgets the one before
+		}
+		c.publish(fmt.Sprintf("dev/%d", i/2), payload, 1, uint16(i+1), retain)
+		c.wantAck(puback, uint16(i+1), 0)
+	}
+	subscribers.Wait()
+	b.settle(t, c)
 }
 
 func TestLogsHoldNeitherPayloadsNorPasswords(t *testing.T) {
