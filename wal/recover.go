@@ -51,6 +51,9 @@ func (l *Log) recoverFiles() error {
 		return fmt.Errorf("%s: %w", l.active().path, err)
 	}
 	a := l.active()
+	if err := checkFile(a.path); err != nil {
+		return err
+	}
 	if a.db, err = openBolt(a.path, &l.o, false); err != nil {
 		return err
 	}
@@ -69,7 +72,7 @@ func (l *Log) list() ([]uint64, error) {
 	}
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), ".tmp") {
-			if err := os.Remove(filepath.Join(l.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := l.o.files.remove(filepath.Join(l.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, err
 			}
 		}
@@ -147,7 +150,7 @@ func loadStore(s *summary) (store, error) {
 
 // create begins a new log.
 func (l *Log) create() error {
-	if err := syncDir(filepath.Dir(filepath.Clean(l.dir))); err != nil {
+	if err := l.o.files.sync(filepath.Dir(filepath.Clean(l.dir))); err != nil {
 		return err
 	}
 	h := header{epoch: l.o.NewEpoch, number: 1, base: 1, created: nanos(time.Now())}
