@@ -17,10 +17,11 @@ import (
 // recoverFiles brings the log to its last commit:
 //
 //  1. delete what a cut left half-made (*.tmp)
-//  2. read what each segment says of itself, by its pages, and check that they follow each other without a gap
-//  3. take the state, the cursors and the end from the newest one
-//  4. open the newest one for writing
-//  5. raise cursors that point before the oldest segment, and free what no cursor needs
+//  2. flush the newest segment and the directory
+//  3. read what each segment says of itself, by its pages, and check that they follow each other without a gap
+//  4. take the state, the cursors and the end from the newest one
+//  5. check all pages of the newest one and open it for writing
+//  6. raise cursors that point before the oldest segment, and free what no cursor needs
 //
 // A directory without segments gets its first one, and with it an epoch.
 func (l *Log) recoverFiles() error {
@@ -30,6 +31,9 @@ func (l *Log) recoverFiles() error {
 	}
 	if len(numbers) == 0 {
 		return l.create()
+	}
+	if err := l.settle(numbers[len(numbers)-1]); err != nil {
+		return err
 	}
 	var last summary
 	for i, n := range numbers {
@@ -62,6 +66,15 @@ func (l *Log) recoverFiles() error {
 		return err
 	}
 	return l.free()
+}
+
+// settle makes durable what a killed process has left in the page cache: a commit that was never flushed, a name that was
+// never. It is seen from here on, by readers too, and a power cut must not take it back.
+func (l *Log) settle(newest uint64) error {
+	if err := l.o.files.sync(filepath.Join(l.dir, segmentName(newest))); err != nil {
+		return err
+	}
+	return l.o.files.sync(l.dir)
 }
 
 // list returns the numbers of the segments, ascending, and deletes half-made files.

@@ -1,0 +1,400 @@
+package wal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgegateway/wal"
+)
+
+// profile is a way to use a log.
+type profile struct {
+	name  string
+	o     wal.Options
+	slow  time.Duration // between two reads of the uplink y
+	items int           // of each producer
+}
+
+func profiles() []profile {
+	base := wal.Options{SegmentBytes: small, Window: 40, MaxDelay: 3 * time.Millisecond, NewEpoch: 7}
+	full, aged := base, base
+	full.Full, full.MaxBytes = wal.DropOldest, 512<<10
+	aged.MaxAge = 60 * time.Millisecond
+	return []profile{
+		{"rotation and freeing", base, 0, 40},
+		{"drop_oldest", full, 4 * time.Millisecond, 60},
+		{"max_age", aged, 15 * time.Millisecond, 60},
+	}
+}
+
+// scene is one use of a log that is recorded.
+type scene struct {
+	t   *testing.T
+	log *wal.Log
+	rec *wal.Recorder
+	h   *history
+	p   profile
+	rnd *rand.Rand
+	lag bool // control: the uplinks' outcomes reach the log one commit late
+	run int  // tells the items of one run from those of another
+
+	acks atomic.Int64
+}
+
+// late is an outcome that is held back until so many items are acknowledged.
+type late struct {
+	at   int64
+	give func()
+}
+
+// restarted stands for the mark after the log was opened again, until there is one.
+const restarted = -1
+
+// perform opens the log, has producers and uplinks use it at the same time, and closes it.
+func (s *scene) perform(dir string) {
+	t := s.t
+	l, err := wal.Open(dir, s.rec.Under(s.p.o))
+	must(t, err)
+	s.log = l
+	if s.h.epoch == 0 {
+		s.h.epoch = s.rec.Mark()
+		for _, name := range [][2]string{{"x", "a"}, {"x", "b"}, {"y", "a"}} {
+			s.h.ups = append(s.h.ups, &uplinkHistory{uplink: name[0], stream: name[1], outcomes: map[uint64]outcome{}})
+		}
+	}
+	s.h.restarted(s.rec.Mark())
+	ctx, stop := context.WithCancel(t.Context())
+	var uplinks sync.WaitGroup
+	for i, u := range s.h.ups {
+		c := cursor(t, l, u.uplink, u.stream)
+		s.h.mu.Lock()
+		if u.opened == 0 {
+			u.opened = s.rec.Mark()
+		}
+		s.h.mu.Unlock()
+		rnd := rand.New(rand.NewPCG(s.rnd.Uint64(), uint64(i)))
+		uplinks.Go(func() { s.consume(ctx, c, u, rnd) })
+	}
+	var producers sync.WaitGroup
+	for i, stream := range []string{"a", "b", "a"} {
+		rnd := rand.New(rand.NewPCG(s.rnd.Uint64(), uint64(i)))
+		producers.Go(func() { s.produce(i, stream, rnd) })
+	}
+	producers.Wait()
+	stop()
+	uplinks.Wait()
+	must(t, l.Close())
+	s.h.fin = l.Stats().Ranges
+	for _, f := range s.rec.Faults() {
+		t.Error(f)
+	}
+}
+
+func (s *scene) produce(producer int, stream string, rnd *rand.Rand) {
+	for n := range s.p.items {
+		it := &item{id: fmt.Sprintf("%d.%d.%d", s.run, producer, n)}
+		var b wal.Batch
+		for range rnd.IntN(6) {
+			d := make([]byte, []int{9, 100, 1400, 5000, 20_000}[min(rnd.IntN(12), 4)])
+			if len(d) < 20_000 || rnd.IntN(4) == 0 {
+				for i := range d {
+					d[i] = byte(rnd.Uint32())
+				}
+			}
+			b.Entries = append(b.Entries, wal.Entry{Stream: stream, Time: time.Now(), Data: d})
+		}
+		key := fmt.Sprint(producer, ".", rnd.IntN(5))
+		b.State = []wal.Change{{Key: "last", Value: []byte(it.id)}, {Key: key, Value: make([]byte, rnd.IntN(200))}}
+		if rnd.IntN(4) == 0 {
+			b.State[1].Value = nil
+		}
+		b.Urgent = rnd.IntN(2) == 0
+		it.batch = b
+		it.start = s.rec.Mark()
+		done := make(chan struct{})
+		err := s.log.Append(s.t.Context(), b, func(err error) {
+			defer close(done)
+			if err != nil {
+				s.t.Errorf("callback: %v", err)
+				return
+			}
+			s.h.mu.Lock()
+			defer s.h.mu.Unlock()
+			it.acked = s.rec.Mark()
+			s.h.order = append(s.h.order, it)
+			s.acks.Add(1)
+		})
+		if err != nil {
+			s.t.Errorf("Append: %v", err)
+			return
+		}
+		if rnd.IntN(3) == 0 || n == s.p.items-1 {
+			<-done // and with it all before
+		}
+	}
+}
+
+// consume reads, and gives outcomes in any order.
+func (s *scene) consume(ctx context.Context, c *wal.Cursor, u *uplinkHistory, rnd *rand.Rand) {
+	var held []wal.Record
+	var queue []late
+	for {
+		for len(queue) > 0 && s.acks.Load() >= queue[0].at {
+			queue[0].give()
+			queue = queue[1:]
+		}
+		recs, err := c.Read(ctx, 1+rnd.IntN(20), 0)
+		if err != nil {
+			if !errors.Is(err, context.Canceled) {
+				s.t.Errorf("Read: %v", err)
+			}
+			return
+		}
+		s.h.mu.Lock()
+		s.h.seen[u.stream] = append(s.h.seen[u.stream], sighting{s.rec.Mark(), recs[len(recs)-1].Seq})
+		s.h.mu.Unlock()
+		held = append(held, recs...)
+		if s.p.slow > 0 && u.uplink == "y" {
+			time.Sleep(s.p.slow)
+		}
+		for len(held) > 0 && (len(held) > 15 || rnd.IntN(6) > 0) {
+			i := rnd.IntN(len(held))
+			if rnd.IntN(2) == 0 {
+				i = 0
+			}
+			r := held[i]
+			held = append(held[:i:i], held[i+1:]...)
+			s.settle(c, u, r, rnd.IntN(12) == 0 && len(r.Data) < 2000, &queue)
+		}
+		if rnd.IntN(15) == 0 {
+			c.Rewind()
+			held = nil
+		}
+	}
+}
+
+// settle gives a record its outcome, and notes before and after.
+func (s *scene) settle(c *wal.Cursor, u *uplinkHistory, r wal.Record, drop bool, queue *[]late) {
+	note := func(o outcome) {
+		s.h.mu.Lock()
+		u.outcomes[r.Seq] = o
+		s.h.mu.Unlock()
+	}
+	o := outcome{start: s.rec.Mark(), dropped: drop}
+	note(o)
+	give := func() {
+		if drop {
+			c.Drop(r, "refused")
+		} else {
+			c.Done(r)
+		}
+	}
+	if !s.lag {
+		give()
+	}
+	o.end = s.rec.Mark()
+	note(o)
+	if s.lag {
+		*queue = append(*queue, late{s.acks.Load() + 3, give})
+	}
+}
+
+// kill returns the scene as it goes on after the process ended at the cut, with a copy of the log in dir.
+func (s *scene) kill(cut int, look, dir string) *scene {
+	t := s.t
+	medium := s.rec.DiskAt(cut, wal.Control{})
+	for _, d := range []string{look, dir} {
+		must(t, wal.NewReplica(d).Build(medium, wal.Everything, s.rnd))
+	}
+	v, wrong := s.h.examine(look, wal.Unflushed(checkOptions), s.rec.NextChange(cut), cut)
+	for _, w := range wrong {
+		t.Errorf("killed at %d: %s", cut, w)
+	}
+	next := &scene{t: t, rec: s.rec.Killed(cut, dir), h: &history{seen: map[string][]sighting{}}, p: s.p, rnd: s.rnd, run: s.run + 1}
+	next.h.epoch = s.h.epoch
+	for _, it := range s.h.order[:v.items] {
+		again := *it
+		if again.acked >= cut {
+			again.acked = restarted
+		}
+		next.h.order = append(next.h.order, &again)
+	}
+	for _, u := range s.h.ups {
+		name := u.uplink + " on " + u.stream
+		n := &uplinkHistory{uplink: u.uplink, stream: u.stream, opened: u.opened, outcomes: map[uint64]outcome{}, settled: v.cursors[name]}
+		for seq, o := range u.outcomes {
+			if o.start < cut && !v.open[name][seq] {
+				o.end = restarted
+				n.outcomes[seq] = o
+			}
+		}
+		next.h.ups = append(next.h.ups, n)
+	}
+	for stream, list := range s.h.seen {
+		for _, r := range list {
+			if r.at < cut {
+				next.h.seen[stream] = append(next.h.seen[stream], r)
+			}
+		}
+	}
+	return next
+}
+
+// checkOptions open a log without anything that would change it.
+var checkOptions = wal.Options{SegmentBytes: small, NewEpoch: 9}
+
+// cut cuts the power after each event from one on, in each way, until the budget is used up.
+func (s *scene) cut(from int, control wal.Control, budget int) (points int, violations []string) {
+	replica := wal.NewReplica(s.t.TempDir())
+	o := wal.Unflushed(checkOptions)
+	m := s.rec.DiskAt(from, control)
+	for i := from; i < s.rec.Len() && points < budget && len(violations) < 20; i++ {
+		if !m.Apply(s.rec, i) {
+			continue
+		}
+		lo := s.rec.NextChange(i + 1)
+		for _, v := range m.Variants() {
+			must(s.t, replica.Build(m, v, s.rnd))
+			_, wrong := s.h.examine(replica.Dir, o, lo, i)
+			points++
+			for _, w := range wrong {
+				violations = append(violations, fmt.Sprintf("run %d, after %s, %s: %s", s.run, s.rec.Describe(i), v, w))
+			}
+		}
+	}
+	return points, violations
+}
+
+func newScene(t *testing.T, p profile, seed uint64, dir string) *scene {
+	return &scene{
+		t: t, rec: wal.NewRecorder(dir), h: &history{seen: map[string][]sighting{}}, p: p, rnd: rand.New(rand.NewPCG(seed, 77)),
+	}
+}
+
+// TestPowerCut records logs at work, and rebuilds and opens what a power cut at each of their writes could leave.
+func TestPowerCut(t *testing.T) {
+	want := 1500
+	if v := os.Getenv("POWERCUT_POINTS"); v != "" {
+		var err error
+		want, err = strconv.Atoi(v)
+		must(t, err)
+	}
+	var points, violations atomic.Int64
+	began := time.Now()
+	t.Run("profiles", func(t *testing.T) {
+		for i, p := range profiles() {
+			t.Run(p.name, func(t *testing.T) {
+				t.Parallel()
+				share := (want + 2) / 3
+				for seed := uint64(0); share > 0 && !t.Failed(); seed++ {
+					n, wrong := cutScene(t, p, 3*seed+uint64(i), share)
+					share -= n
+					points.Add(int64(n))
+					violations.Add(int64(len(wrong)))
+					for _, w := range wrong {
+						t.Error(w)
+					}
+				}
+			})
+		}
+	})
+	t.Logf("%.0f points/s", float64(points.Load())/time.Since(began).Seconds())
+	reportPowerCut(t, fmt.Sprintf("power-cut: points %d violations %d", points.Load(), violations.Load()))
+}
+
+// cutScene plays a scene and cuts it; then it kills the process somewhere, plays on, and cuts again.
+func cutScene(t *testing.T, p profile, seed uint64, budget int) (points int, violations []string) {
+	dir := t.TempDir()
+	s := newScene(t, p, seed, dir)
+	s.perform(dir)
+	first := 0
+	for _, u := range s.h.ups {
+		first = max(first, u.opened)
+	}
+	points, violations = s.cut(0, wal.Control{}, budget)
+	for range 2 {
+		at := first + s.rnd.IntN(s.rec.Len()-first)
+		dir := t.TempDir()
+		next := s.kill(at, t.TempDir(), dir)
+		next.p.items /= 4
+		next.perform(dir)
+		n, wrong := next.cut(at, wal.Control{}, budget-points)
+		points, violations = points+n, append(violations, wrong...)
+	}
+	return points, violations
+}
+
+// TestPowerCutControl takes away what the log relies on, one after the other: the same cuts must find that.
+func TestPowerCutControl(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		control wal.Control
+		lag     bool
+		want    string // begins what is found
+	}{
+		{name: "no flush before the meta page", control: wal.Control{NoDataFlush: true}},
+		{name: "no flush of the directory", control: wal.Control{NoDirSync: true}},
+		{name: "cursors in a later commit", lag: true, want: "went back"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := newScene(t, profiles()[0], 1, dir)
+			s.lag = test.lag
+			s.perform(dir)
+			points, violations := s.cut(0, test.control, 3000)
+			reportPowerCut(t, fmt.Sprintf("power-cut control: %s: points %d violations %d", test.name, points, len(violations)))
+			if len(violations) == 0 || !strings.Contains(violations[0], test.want) {
+				t.Fatalf("%d points have found %q, want violations", points, violations)
+			}
+			t.Log(violations[0])
+		})
+	}
+}
+
+// reportPowerCut writes the figure where make finds it.
+func reportPowerCut(t *testing.T, line string) {
+	t.Helper()
+	t.Log(line)
+	if file := os.Getenv("POWERCUT_RESULT"); file != "" {
+		f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		must(t, err)
+		fmt.Fprintln(f, line)
+		must(t, f.Close())
+	}
+}
+
+// TestKillThenPowerCut kills the process at each of its writes, opens the log again, and cuts the power then. What the
+// restart has shown to readers must not be lost: it may have been in the page cache only.
+func TestKillThenPowerCut(t *testing.T) {
+	p := profiles()[0]
+	p.items = 3
+	dir := t.TempDir()
+	s := newScene(t, p, 1, dir)
+	s.perform(dir)
+	at := 0
+	for _, u := range s.h.ups {
+		at = max(at, u.opened)
+	}
+	for at = s.rec.NextChange(at); at < s.rec.Len(); at = s.rec.NextChange(at + 1) {
+		dir := t.TempDir()
+		next := s.kill(at, t.TempDir(), dir)
+		next.p.items = 1
+		next.perform(dir)
+		_, wrong := next.cut(at, wal.Control{}, 40)
+		for _, w := range wrong {
+			t.Errorf("killed after event %d: %s", at, w)
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}

@@ -1,0 +1,437 @@
+package wal
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.etcd.io/bbolt"
+)
+
+// This file records what a log asks of its disk, and rebuilds the directory as a power cut may leave it.
+
+// event is one thing that the log did to its directory, or a mark of the test's.
+type event struct {
+	kind eventKind
+	file int    // write, flush, grow: number of the file
+	off  int64  // write: offset; grow: new size
+	data []byte // write
+	name string // create, remove, rename
+	to   string // rename
+}
+
+type eventKind uint8
+
+const (
+	mark    eventKind = iota
+	create            // a name for a new file
+	write             // bytes of a file
+	grow              // another size of a file
+	flush             // fdatasync or fsync of a file has returned
+	rename            // another name
+	remove            // a name less
+	syncDir           // fsync of the directory has returned
+)
+
+// Recorder notes in one line of events what a log does to its directory.
+type Recorder struct {
+	dir string
+
+	mu     sync.Mutex // guards the fields below
+	events []event
+	names  map[string]int // the directory as the log sees it
+	sizes  []int64        // of the files
+	faults []string
+}
+
+// NewRecorder returns a recorder for a log in dir.
+func NewRecorder(dir string) *Recorder { return &Recorder{dir: dir, names: map[string]int{}} }
+
+// Mark gives the present a number: what carries a smaller one was before it.
+func (r *Recorder) Mark() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, event{})
+	return len(r.events) - 1
+}
+
+// Len returns the number of events so far.
+func (r *Recorder) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.events)
+}
+
+// Faults says what was found that would make the record worthless.
+func (r *Recorder) Faults() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.faults
+}
+
+// Under returns o with everything that changes the directory recorded.
+func (r *Recorder) Under(o Options) Options {
+	o.opened = r.opened
+	note := func(e event, do func() error) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if err := do(); err != nil {
+			return err
+		}
+		r.events = append(r.events, e)
+		return nil
+	}
+	o.files = fileOps{
+		rename: func(from, to string) error {
+			e := event{kind: rename, name: filepath.Base(from), to: filepath.Base(to)}
+			return note(e, func() error {
+				r.names[e.to] = r.names[e.name]
+				delete(r.names, e.name)
+				return os.Rename(from, to)
+			})
+		},
+		remove: func(path string) error {
+			e := event{kind: remove, name: filepath.Base(path)}
+			return note(e, func() error { delete(r.names, e.name); return os.Remove(path) })
+		},
+		sync: func(path string) error {
+			e := event{kind: mark} // the directory above
+			switch {
+			case path == r.dir:
+				e.kind = syncDir
+			case strings.HasSuffix(path, ".seg"):
+				r.mu.Lock()
+				e = event{kind: flush, file: r.names[filepath.Base(path)]}
+				r.mu.Unlock()
+			}
+			return note(e, func() error { return syncPath(path) })
+		},
+	}
+	return o
+}
+
+// opened follows a file that bbolt has opened for writing. bbolt has flushed what it wrote before.
+func (r *Recorder) opened(db *bbolt.DB) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if db.NoSync || db.NoGrowSync {
+		r.faults = append(r.faults, "bbolt was told not to flush")
+	}
+	name := filepath.Base(db.Path())
+	n, known := r.names[name]
+	if !known {
+		n = len(r.sizes)
+		content, err := os.ReadFile(db.Path())
+		if err != nil {
+			r.faults = append(r.faults, err.Error())
+		}
+		r.names[name], r.sizes = n, append(r.sizes, int64(len(content)))
+		r.events = append(r.events, event{kind: create, file: n, name: name}, event{kind: grow, file: n, off: int64(len(content))},
+			event{kind: write, file: n, data: content}, event{kind: flush, file: n})
+	}
+	to, file := writePath(db)
+	old := *to
+	*to = func(b []byte, off int64) (int, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if fi, err := file.Stat(); err == nil && fi.Size() != r.sizes[n] {
+			r.sizes[n] = fi.Size()
+			r.events = append(r.events, event{kind: grow, file: n, off: fi.Size()}, event{kind: flush, file: n})
+		}
+		// bbolt flushes after the pages and after the meta page, before it does anything else.
+		meta := off < 2*pageSize
+		if meta {
+			r.events = append(r.events, event{kind: flush, file: n})
+		}
+		r.events = append(r.events, event{kind: write, file: n, off: off, data: append([]byte(nil), b...)})
+		if meta {
+			r.events = append(r.events, event{kind: flush, file: n})
+		}
+		return old(b, off)
+	}
+}
+
+// Killed returns a recorder that goes on, with a copy in dir, after the process ended at the cut: what it wrote is still in
+// the page cache.
+func (r *Recorder) Killed(cut int, dir string) *Recorder {
+	d := r.DiskAt(cut, Control{})
+	k := &Recorder{dir: dir, events: slices.Clone(r.events[:cut]), names: d.names(len(d.moves))}
+	for _, f := range d.files {
+		k.sizes = append(k.sizes, int64(len(f.content(f.waiting))))
+	}
+	return k
+}
+
+// Control takes something away that the log relies on, to show that the rig would find it missing.
+type Control struct {
+	NoDataFlush bool // the flush between the pages and the meta page
+	NoDirSync   bool // flushes of the directory
+}
+
+// mediumFile is one file: what is safe, and what a cut may take or leave.
+type mediumFile struct {
+	safe    []byte
+	version int
+	waiting []event
+}
+
+// Medium is the directory on its disk at one moment.
+type Medium struct {
+	control Control
+	files   []*mediumFile
+	safe    map[string]int // names that are safe
+	moves   []event        // changes of names that are not
+	pages   bool           // NoDataFlush: pages were written since the last flush
+}
+
+// DiskAt returns the disk after the first n events.
+func (r *Recorder) DiskAt(n int, c Control) *Medium {
+	m := &Medium{control: c, safe: map[string]int{}}
+	for i := range n {
+		m.Apply(r, i)
+	}
+	return m
+}
+
+// Describe says what event i is.
+func (r *Recorder) Describe(i int) string {
+	e := r.events[i]
+	kind := []string{"mark", "create", "write", "grow", "flush", "rename", "remove", "directory flush"}[e.kind]
+	return fmt.Sprintf("event %d of %d (%s %s file %d at %d, %d bytes)", i, len(r.events), kind, e.name, e.file, e.off, len(e.data))
+}
+
+// NextChange returns the first event from i on that is not a mark, or the end.
+func (r *Recorder) NextChange(i int) int {
+	for i < len(r.events) && r.events[i].kind == mark {
+		i++
+	}
+	return i
+}
+
+// Apply lets event i happen, and returns false where it is only a mark.
+func (m *Medium) Apply(r *Recorder, i int) bool {
+	e := r.events[i]
+	switch e.kind {
+	case mark:
+		return false
+	case create:
+		m.files = append(m.files, &mediumFile{})
+		m.moves = append(m.moves, e)
+	case write, grow:
+		f := m.files[e.file]
+		f.waiting = append(f.waiting, e)
+	case flush:
+		before := i > 0 && i+1 < len(r.events) && r.events[i+1].kind == write && r.events[i+1].off < 2*pageSize
+		if m.control.NoDataFlush && before && m.files[e.file].version > 0 {
+			return false
+		}
+		f := m.files[e.file]
+		f.safe, f.waiting = f.content(f.waiting), nil
+		f.version++
+	case rename, remove:
+		m.moves = append(m.moves, e)
+	case syncDir:
+		if m.control.NoDirSync {
+			return false
+		}
+		m.safe, m.moves = m.names(len(m.moves)), nil
+	}
+	return true
+}
+
+// content is the file with the given changes.
+func (f *mediumFile) content(changes []event) []byte {
+	if len(changes) == 0 {
+		return f.safe
+	}
+	size := int64(len(f.safe))
+	for _, e := range changes {
+		if e.kind == grow {
+			size = e.off
+		} else {
+			size = max(size, e.off+int64(len(e.data)))
+		}
+	}
+	b := make([]byte, size)
+	copy(b, f.safe)
+	for _, e := range changes {
+		copy(b[e.off:], e.data) // nothing for grow
+	}
+	return b
+}
+
+// names is the directory with the first n of the changes that are not safe.
+func (m *Medium) names(n int) map[string]int {
+	out := maps.Clone(m.safe)
+	for _, e := range m.moves[:n] {
+		switch e.kind {
+		case create:
+			out[e.name] = e.file
+		case rename:
+			if n, ok := out[e.name]; ok {
+				out[e.to] = n
+				delete(out, e.name)
+			}
+		default:
+			delete(out, e.name)
+		}
+	}
+	return out
+}
+
+// Variant is one of the ways in which a cut may treat what was not flushed.
+type Variant string
+
+// The variants.
+const (
+	Nothing    Variant = "nothing"    // nothing of it has arrived
+	Everything Variant = "everything" // all of it has
+	OnlyData   Variant = "data"       // the bytes have, the names have not
+	OnlyNames  Variant = "names"      // the names have, the bytes have not
+	Subset     Variant = "subset"     // some of the writes have, in any order
+	Torn       Variant = "torn"       // the writes before one have, and a part of that one
+	Sectors    Variant = "sectors"    // each sector of 512 bytes may have
+	Garbage    Variant = "garbage"    // as before, and some sectors are neither old nor new
+)
+
+// Variants returns those that differ at this moment.
+func (m *Medium) Variants() []Variant {
+	writes := 0
+	for _, f := range m.files {
+		writes += len(f.waiting)
+	}
+	out := []Variant{Nothing}
+	if writes+len(m.moves) > 0 {
+		out = append(out, Everything)
+	}
+	if writes > 0 && len(m.moves) > 0 {
+		out = append(out, OnlyData, OnlyNames)
+	}
+	if writes > 1 || len(m.moves) > 1 {
+		out = append(out, Subset)
+	}
+	if writes > 0 {
+		out = append(out, Torn, Sectors, Garbage)
+	}
+	return out
+}
+
+const sector = 512
+
+// survivors returns the changes of a file that have arrived under a variant.
+func survivors(changes []event, v Variant, safe []byte, rnd *rand.Rand) []event {
+	switch v {
+	case Nothing, OnlyNames:
+		return nil
+	case Everything, OnlyData:
+		return changes
+	}
+	var out []event
+	torn := 0
+	if len(changes) > 0 {
+		torn = rnd.IntN(len(changes))
+	}
+	for i, e := range changes {
+		switch {
+		case e.kind == grow, v == Subset:
+			if rnd.IntN(2) == 0 || v != Subset {
+				out = append(out, e)
+			}
+		case v == Torn && i < torn:
+			out = append(out, e)
+		case v == Torn && i == torn:
+			e.data = e.data[:sector*rnd.IntN(len(e.data)/sector+1)]
+			return append(out, e)
+		case v == Sectors, v == Garbage:
+			for off := 0; off < len(e.data); off += sector {
+				part := event{kind: write, off: e.off + int64(off), data: e.data[off:min(off+sector, len(e.data))]}
+				switch n := rnd.IntN(8); {
+				case v == Garbage && n < 2:
+					part.data = make([]byte, len(part.data))
+					for j := range part.data {
+						part.data[j] = byte(rnd.Uint32())
+					}
+				case n < 4:
+					continue
+				}
+				out = append(out, part)
+			}
+		}
+	}
+	// Where the size did not arrive, what lies beyond it did not either.
+	size := int64(len(safe))
+	for _, e := range out {
+		if e.kind == grow {
+			size = e.off
+		}
+	}
+	return slices.DeleteFunc(out, func(e event) bool { return e.kind == write && e.off >= size })
+}
+
+// Replica is a real directory that is brought to one state after the other; what is the same stays.
+type Replica struct {
+	Dir  string
+	have map[string][2]int // file and version that lie under a name unchanged
+}
+
+// NewReplica returns a replica in an empty directory.
+func NewReplica(dir string) *Replica { return &Replica{Dir: dir, have: map[string][2]int{}} }
+
+// Forget has the next Build write everything again.
+func (p *Replica) Forget() { p.have = map[string][2]int{} }
+
+// Build makes the directory what a cut at this moment leaves under a variant.
+func (p *Replica) Build(m *Medium, v Variant, rnd *rand.Rand) error {
+	n := len(m.moves)
+	switch v {
+	case Nothing, OnlyData:
+		n = 0
+	case Everything, OnlyNames:
+	default:
+		n = rnd.IntN(n + 1)
+	}
+	names := m.names(n)
+	entries, err := os.ReadDir(p.Dir)
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for _, e := range entries {
+		there[e.Name()] = true
+		if _, ok := names[e.Name()]; !ok && e.Name() != lockName {
+			delete(p.have, e.Name())
+			if err := os.Remove(filepath.Join(p.Dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		f := m.files[names[name]]
+		arrived := survivors(f.waiting, v, f.safe, rnd)
+		key := [2]int{names[name], f.version}
+		if len(arrived) == 0 && there[name] && p.have[name] == key {
+			continue
+		}
+		if p.have[name] = key; len(arrived) > 0 {
+			delete(p.have, name)
+		}
+		if err := os.WriteFile(filepath.Join(p.Dir, name), f.content(arrived), 0o600); err != nil {
+			return fmt.Errorf("build %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// TakeNow returns what Read would, without waiting.
+func TakeNow(c *Cursor) ([]Record, error) { return c.take(c.l.o.Window, MaxCommit) }
+
+// Unflushed returns o without flushes of its own at the start, for a directory that is as good as the medium.
+func Unflushed(o Options) Options {
+	o.files = fileOps{rename: os.Rename, remove: os.Remove, sync: func(string) error { return nil }}
+	return o
+}
