@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,19 +21,20 @@ import (
 type profile struct {
 	name  string
 	o     wal.Options
-	slow  time.Duration // between two reads of the uplink y
-	items int           // of each producer
+	slow  time.Duration  // between two reads of the uplink y
+	items int            // of each producer
+	why   wal.DropReason // that records are dropped for; 0 where none may be
 }
 
 func profiles() []profile {
 	base := wal.Options{SegmentBytes: small, Window: 40, MaxDelay: 3 * time.Millisecond, NewEpoch: 7}
 	full, aged := base, base
 	full.Full, full.MaxBytes = wal.DropOldest, 512<<10
-	aged.MaxAge = 60 * time.Millisecond
+	aged.MaxAge = 30 * time.Millisecond
 	return []profile{
-		{"rotation and freeing", base, 0, 40},
-		{"drop_oldest", full, 4 * time.Millisecond, 60},
-		{"max_age", aged, 15 * time.Millisecond, 60},
+		{"rotation and freeing", base, 0, 40, 0},
+		{"drop_oldest", full, 4 * time.Millisecond, 60, wal.DroppedFull},
+		{"max_age", aged, 15 * time.Millisecond, 60, wal.DroppedAge},
 	}
 }
 
@@ -104,11 +106,10 @@ func (s *scene) produce(producer int, stream string, rnd *rand.Rand) {
 		it := &item{id: fmt.Sprintf("%d.%d.%d", s.run, producer, n)}
 		var b wal.Batch
 		for range rnd.IntN(6) {
-			d := make([]byte, []int{9, 100, 1400, 5000, 20_000}[min(rnd.IntN(12), 4)])
-			if len(d) < 20_000 || rnd.IntN(4) == 0 {
-				for i := range d {
-					d[i] = byte(rnd.Uint32())
-				}
+			sizes := []int{9, 9, 100, 100, 300, 700, 1400, 1400, 5000, 20_000}
+			d := make([]byte, sizes[rnd.IntN(len(sizes))])
+			for i := range d {
+				d[i] = byte(rnd.Uint32())
 			}
 			b.Entries = append(b.Entries, wal.Entry{Stream: stream, Time: time.Now(), Data: d})
 		}
@@ -316,6 +317,7 @@ func cutScene(t *testing.T, p profile, seed uint64, budget int) (points int, vio
 	dir := t.TempDir()
 	s := newScene(t, p, seed, dir)
 	s.perform(dir)
+	s.mustShow()
 	first := 0
 	for _, u := range s.h.ups {
 		first = max(first, u.opened)
@@ -357,6 +359,23 @@ func TestPowerCutControl(t *testing.T) {
 			}
 			t.Log(violations[0])
 		})
+	}
+}
+
+// mustShow fails where a scene was too dull to prove anything.
+func (s *scene) mustShow() {
+	begun, freed := s.rec.Segments()
+	letters := 0
+	for _, u := range s.h.ups {
+		for _, o := range u.outcomes {
+			if o.dropped {
+				letters++
+			}
+		}
+	}
+	dropped := slices.ContainsFunc(s.h.fin, func(r wal.DropRange) bool { return r.Why == s.p.why })
+	if begun < 4 || freed < 2 || letters == 0 || dropped != (s.p.why != 0) {
+		s.t.Errorf("%d segments begun, %d freed, %d dead letters, dropped: %v", begun, freed, letters, s.h.fin)
 	}
 }
 

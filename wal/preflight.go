@@ -90,6 +90,9 @@ func (c *treeCheck) tree(root treeRoot) error {
 		case len(stack) == maxDepth || p.count == 0:
 			return fmt.Errorf("%w: page %d is not part of a tree", ErrDamaged, id)
 		default:
+			if err := p.checkBranch(); err != nil {
+				return err
+			}
 			stack = append(stack, level{page: p, low: low, high: high})
 		}
 		for len(stack) > 0 && stack[len(stack)-1].next == stack[len(stack)-1].page.count {
@@ -197,11 +200,32 @@ type treePage struct {
 	size  uint64
 	flags uint16
 	count int
+	fill  uint64 // where the next pair begins: bbolt leaves no room between them, so none can be missing
 }
 
 func newTreePage(id uint64, b []byte) treePage {
 	le := binary.LittleEndian
-	return treePage{id: id, b: b, size: uint64(len(b)), flags: le.Uint16(b[8:]), count: int(le.Uint16(b[10:]))}
+	count := int(le.Uint16(b[10:]))
+	return treePage{
+		id: id, b: b, size: uint64(len(b)), flags: le.Uint16(b[8:]), count: count, fill: uint64(pageHeader + count*elemSize),
+	}
+}
+
+// checkBranch tells whether the keys of a branch page follow each other without room between them.
+func (p *treePage) checkBranch() error {
+	next := p.fill
+	for i := range p.count {
+		key, _, err := p.branchElem(i)
+		if err != nil {
+			return err
+		}
+		at := pageHeader + i*elemSize
+		if uint64(at)+uint64(binary.LittleEndian.Uint32(p.b[at:])) != next {
+			return fmt.Errorf("%w: the keys of page %d do not follow each other", ErrDamaged, p.id)
+		}
+		next += uint64(len(key))
+	}
+	return nil
 }
 
 func (p *treePage) branchElem(i int) (key []byte, child uint64, err error) {
@@ -218,7 +242,7 @@ func (p *treePage) branchElem(i int) (key []byte, child uint64, err error) {
 	return p.b[start:end:end], le.Uint64(p.b[at+8:]), nil
 }
 
-// leafElem returns a pair. The value is nil where it was not read, which is so for a large block only.
+// leafElem returns the next pair. The value is nil where it was not read, which is so for a large block only.
 func (p *treePage) leafElem(i int) (key, value []byte, flags uint32, err error) {
 	at := pageHeader + i*elemSize
 	if at+elemSize > len(p.b) {
@@ -229,9 +253,10 @@ func (p *treePage) leafElem(i int) (key, value []byte, flags uint32, err error) 
 	start := uint64(at) + uint64(le.Uint32(p.b[at+4:]))
 	mid := start + uint64(le.Uint32(p.b[at+8:]))
 	end := mid + uint64(le.Uint32(p.b[at+12:]))
-	if mid > uint64(len(p.b)) || end > p.size {
-		return nil, nil, 0, fmt.Errorf("%w: a pair lies outside page %d", ErrDamaged, p.id)
+	if start != p.fill || mid > uint64(len(p.b)) || end > p.size {
+		return nil, nil, 0, fmt.Errorf("%w: the pairs of page %d do not follow each other", ErrDamaged, p.id)
 	}
+	p.fill = end
 	if end <= uint64(len(p.b)) {
 		value = p.b[mid:end:end]
 	}

@@ -205,6 +205,20 @@ func (r *Recorder) Describe(i int) string {
 	return fmt.Sprintf("event %d of %d (%s %s file %d at %d, %d bytes)", i, len(r.events), kind, e.name, e.file, e.off, len(e.data))
 }
 
+// Segments returns how many segments got their name, and how many files were removed.
+func (r *Recorder) Segments() (begun, freed int) {
+	for _, e := range r.events {
+		switch e.kind {
+		case rename:
+			begun++
+		case remove:
+			freed++
+		default:
+		}
+	}
+	return begun, freed
+}
+
 // NextChange returns the first event from i on that is not a mark, or the end.
 func (r *Recorder) NextChange(i int) int {
 	for i < len(r.events) && r.events[i].kind == mark {
