@@ -109,6 +109,9 @@ type view struct {
 	cursors map[string]uint64
 }
 
+// goneOn is the key of what is written to a log after the cut.
+const goneOn = "gone on"
+
 // examine opens a log as a cut has left it, and returns what is wrong with it. The cut fell after event hi, and before
 // event lo: what was acknowledged before lo has to be there, and nothing that began after hi.
 func (h *history) examine(dir string, o wal.Options, lo, hi int) (v view, wrong []string) {
@@ -126,6 +129,7 @@ func (h *history) examine(dir string, o wal.Options, lo, hi int) (v view, wrong 
 	p0 := h.prefix(0)
 	state := map[string]string{}
 	l.State("", func(k string, v []byte) bool { state[k] = string(v); return true })
+	delete(state, goneOn)
 	if id, ok := state["last"]; ok {
 		i, known := h.index[id]
 		if !known {
@@ -257,11 +261,12 @@ func (h *history) examineCursors(
 			key := fmt.Sprintf("%s: %d", name, n)
 			data, letter := letters[key]
 			delete(letters, key)
-			if told && o.dropped && !letter {
+			switch {
+			case told && o.dropped && !letter:
 				missing++
-			} else if letter && !told {
+			case letter && !told:
 				fault("dead letter of %s is there, the cursor knows of no outcome", key)
-			} else if letter && data != string(p.records[u.stream][n-1]) {
+			case letter && data != string(p.records[u.stream][n-1]):
 				fault("dead letter of %s has other data", key)
 			}
 		}

@@ -266,13 +266,30 @@ func (s *scene) cut(from int, control wal.Control, budget int) (points int, viol
 		for _, v := range m.Variants() {
 			must(s.t, replica.Build(m, v, s.rnd))
 			_, wrong := s.h.examine(replica.Dir, o, lo, i)
-			points++
+			if points++; points%goOnEach == 0 && len(wrong) == 0 {
+				s.goOn(replica.Dir, o)
+				_, wrong = s.h.examine(replica.Dir, o, lo, i)
+				replica.Forget()
+			}
 			for _, w := range wrong {
 				violations = append(violations, fmt.Sprintf("run %d, after %s, %s: %s", s.run, s.rec.Describe(i), v, w))
 			}
 		}
 	}
 	return points, violations
+}
+
+// goOnEach is how many points there are for one at which the log is also written to, and looked at again.
+const goOnEach = 40
+
+// goOn writes to a log that was cut, so that pages are freed and used which the cut has left.
+func (s *scene) goOn(dir string, o wal.Options) {
+	l, err := wal.Open(dir, o)
+	must(s.t, err)
+	for n := range 3 {
+		must(s.t, put(s.t, l, wal.Batch{State: []wal.Change{{Key: goneOn, Value: make([]byte, 3000+n)}}}))
+	}
+	must(s.t, l.Close())
 }
 
 func newScene(t *testing.T, p profile, seed uint64, dir string) *scene {

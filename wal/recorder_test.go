@@ -186,7 +186,6 @@ type Medium struct {
 	files   []*mediumFile
 	safe    map[string]int // names that are safe
 	moves   []event        // changes of names that are not
-	pages   bool           // NoDataFlush: pages were written since the last flush
 }
 
 // DiskAt returns the disk after the first n events.
@@ -406,7 +405,7 @@ func (p *Replica) Build(m *Medium, v Variant, rnd *rand.Rand) error {
 	case Nothing, OnlyData:
 		n = 0
 	case Everything, OnlyNames:
-	default:
+	case Subset, Torn, Sectors, Garbage:
 		n = rnd.IntN(n + 1)
 	}
 	names := m.names(n)
