@@ -343,6 +343,7 @@ func survivors(changes []event, v Variant, safe []byte, rnd *rand.Rand) []event 
 		return nil
 	case Everything, OnlyData:
 		return changes
+	default:
 	}
 	var out []event
 	torn := 0
