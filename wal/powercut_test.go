@@ -67,7 +67,8 @@ func (s *scene) perform(dir string) {
 	l, err := wal.Open(dir, s.rec.Under(s.p.o))
 	must(t, err)
 	s.log = l
-	if s.h.epoch == 0 {
+	s.h.epoch = max(s.h.epoch, 1)
+	if len(s.h.ups) == 0 {
 		s.h.epoch = s.rec.Mark()
 		for _, name := range [][2]string{{"x", "a"}, {"x", "b"}, {"y", "a"}} {
 			s.h.ups = append(s.h.ups, &uplinkHistory{uplink: name[0], stream: name[1], outcomes: map[uint64]outcome{}})
@@ -209,33 +210,49 @@ func (s *scene) settle(c *wal.Cursor, u *uplinkHistory, r wal.Record, drop bool,
 	}
 }
 
-// kill returns the scene as it goes on after the process ended at the cut, with a copy of the log in dir.
-func (s *scene) kill(cut int, look, dir string) *scene {
+// interrupt returns the scene as it goes on after an event, with a copy of the log in dir: after a power cut, or, where the
+// variant is empty, after the process was killed, so that what it wrote is in the page cache.
+func (s *scene) interrupt(cut int, v wal.Variant, dir string) *scene {
 	t := s.t
+	next := &scene{t: t, h: &history{seen: map[string][]sighting{}, epoch: s.h.epoch}, p: s.p, rnd: s.rnd, run: s.run + 1}
 	medium := s.rec.DiskAt(cut, wal.Control{})
-	for _, d := range []string{look, dir} {
-		must(t, wal.NewReplica(d).Build(medium, wal.Everything, s.rnd))
+	look := t.TempDir()
+	if v == "" {
+		must(t, wal.NewReplica(dir).Build(medium, wal.Everything, s.rnd))
+		next.rec = s.rec.Killed(cut, dir)
+	} else {
+		must(t, wal.NewReplica(dir).Build(medium, v, s.rnd))
+		next.rec = wal.NewRecorder(dir)
+		must(t, next.rec.Resume())
 	}
-	v, wrong := s.h.examine(look, wal.Unflushed(checkOptions), s.rec.NextChange(cut), cut)
+	must(t, os.CopyFS(look, os.DirFS(dir)))
+	shown, wrong := s.h.examine(look, wal.Unflushed(checkOptions), s.rec.NextChange(cut), cut)
 	for _, w := range wrong {
-		t.Errorf("killed at %d: %s", cut, w)
+		t.Errorf("interrupted at %d, %q: %s", cut, v, w)
 	}
-	next := &scene{t: t, rec: s.rec.Killed(cut, dir), h: &history{seen: map[string][]sighting{}}, p: s.p, rnd: s.rnd, run: s.run + 1}
-	next.h.epoch = s.h.epoch
-	for _, it := range s.h.order[:v.items] {
-		again := *it
-		if again.acked >= cut {
-			again.acked = restarted
+	// After a power cut a new record begins, and what was before it was before its first mark.
+	was := func(mark int) int {
+		switch {
+		case mark >= cut:
+			return restarted
+		case v != "":
+			return 0
 		}
+		return mark
+	}
+	for _, it := range s.h.order[:min(shown.items, len(s.h.order))] {
+		again := *it
+		again.start, again.acked = max(0, was(it.start)), was(it.acked)
 		next.h.order = append(next.h.order, &again)
 	}
 	for _, u := range s.h.ups {
 		name := u.uplink + " on " + u.stream
-		n := &uplinkHistory{uplink: u.uplink, stream: u.stream, opened: u.opened, outcomes: map[uint64]outcome{}, settled: v.cursors[name]}
+		n := &uplinkHistory{
+			uplink: u.uplink, stream: u.stream, opened: was(u.opened), outcomes: map[uint64]outcome{}, settled: shown.cursors[name],
+		}
 		for seq, o := range u.outcomes {
-			if o.start < cut && !v.open[name][seq] {
-				o.end = restarted
-				n.outcomes[seq] = o
+			if o.start < cut && !shown.open[name][seq] {
+				n.outcomes[seq] = outcome{start: was(o.start), end: restarted, dropped: o.dropped}
 			}
 		}
 		next.h.ups = append(next.h.ups, n)
@@ -243,7 +260,7 @@ func (s *scene) kill(cut int, look, dir string) *scene {
 	for stream, list := range s.h.seen {
 		for _, r := range list {
 			if r.at < cut {
-				next.h.seen[stream] = append(next.h.seen[stream], r)
+				next.h.seen[stream] = append(next.h.seen[stream], sighting{was(r.at), r.seq})
 			}
 		}
 	}
@@ -253,13 +270,14 @@ func (s *scene) kill(cut int, look, dir string) *scene {
 // checkOptions open a log without anything that would change it.
 var checkOptions = wal.Options{SegmentBytes: small, NewEpoch: 9}
 
-// cut cuts the power after each event from one on, in each way, until the budget is used up.
+// cut cuts the power after each event from one on, in each way; after some events only, where the budget is small.
 func (s *scene) cut(from int, control wal.Control, budget int) (points int, violations []string) {
 	replica := wal.NewReplica(s.t.TempDir())
 	o := wal.Unflushed(checkOptions)
 	m := s.rec.DiskAt(from, control)
+	share := float64(budget) / float64(6*s.rec.Changes(from)+1)
 	for i := from; i < s.rec.Len() && points < budget && len(violations) < 20; i++ {
-		if !m.Apply(s.rec, i) {
+		if !m.Apply(s.rec, i) || s.rnd.Float64() > share {
 			continue
 		}
 		lo := s.rec.NextChange(i + 1)
@@ -329,7 +347,7 @@ func TestPowerCut(t *testing.T) {
 	reportPowerCut(t, fmt.Sprintf("power-cut: points %d violations %d", points.Load(), violations.Load()))
 }
 
-// cutScene plays a scene and cuts it; then it kills the process somewhere, plays on, and cuts again.
+// cutScene plays a scene and cuts it; then it kills the process or cuts the power somewhere, plays on, and cuts again.
 func cutScene(t *testing.T, p profile, seed uint64, budget int) (points int, violations []string) {
 	dir := t.TempDir()
 	s := newScene(t, p, seed, dir)
@@ -339,14 +357,15 @@ func cutScene(t *testing.T, p profile, seed uint64, budget int) (points int, vio
 	for _, u := range s.h.ups {
 		first = max(first, u.opened)
 	}
-	points, violations = s.cut(0, wal.Control{}, budget)
-	for range 2 {
+	points, violations = s.cut(0, wal.Control{}, (budget+1)/2)
+	for _, v := range []wal.Variant{"", wal.Sectors, wal.Garbage} {
 		at := first + s.rnd.IntN(s.rec.Len()-first)
 		dir := t.TempDir()
-		next := s.kill(at, t.TempDir(), dir)
+		next := s.interrupt(at, v, dir)
 		next.p.items /= 4
+		from := next.rec.Len()
 		next.perform(dir)
-		n, wrong := next.cut(at, wal.Control{}, budget-points)
+		n, wrong := next.cut(from, wal.Control{}, (budget+5)/6)
 		points, violations = points+n, append(violations, wrong...)
 	}
 	return points, violations
@@ -422,10 +441,10 @@ func TestKillThenPowerCut(t *testing.T) {
 	}
 	for at = s.rec.NextChange(at); at < s.rec.Len(); at = s.rec.NextChange(at + 1) {
 		dir := t.TempDir()
-		next := s.kill(at, t.TempDir(), dir)
+		next := s.interrupt(at, "", dir)
 		next.p.items = 1
 		next.perform(dir)
-		_, wrong := next.cut(at, wal.Control{}, 40)
+		_, wrong := next.cut(at, wal.Control{}, 60)
 		for _, w := range wrong {
 			t.Errorf("killed after event %d: %s", at, w)
 		}

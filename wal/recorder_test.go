@@ -125,14 +125,11 @@ func (r *Recorder) opened(db *bbolt.DB) {
 	name := filepath.Base(db.Path())
 	n, known := r.names[name]
 	if !known {
-		n = len(r.sizes)
 		content, err := os.ReadFile(db.Path())
 		if err != nil {
 			r.faults = append(r.faults, err.Error())
 		}
-		r.names[name], r.sizes = n, append(r.sizes, int64(len(content)))
-		r.events = append(r.events, event{kind: create, file: n, name: name}, event{kind: grow, file: n, off: int64(len(content))},
-			event{kind: write, file: n, data: content}, event{kind: flush, file: n})
+		n = r.begun(name, content)
 	}
 	to, file := writePath(db)
 	old := *to
@@ -165,6 +162,32 @@ func (r *Recorder) Killed(cut int, dir string) *Recorder {
 		k.sizes = append(k.sizes, int64(len(f.content(f.waiting))))
 	}
 	return k
+}
+
+// Resume begins with what is in the directory, all of it safe.
+func (r *Recorder) Resume() error {
+	entries, err := os.ReadDir(r.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		content, err := os.ReadFile(filepath.Join(r.dir, e.Name()))
+		if err != nil {
+			return err
+		}
+		r.begun(e.Name(), content)
+	}
+	r.events = append(r.events, event{kind: syncDir})
+	return nil
+}
+
+// begun notes a file that is there, and flushed.
+func (r *Recorder) begun(name string, content []byte) int {
+	n := len(r.sizes)
+	r.names[name], r.sizes = n, append(r.sizes, int64(len(content)))
+	r.events = append(r.events, event{kind: create, file: n, name: name}, event{kind: grow, file: n, off: int64(len(content))},
+		event{kind: write, file: n, data: content}, event{kind: flush, file: n})
+	return n
 }
 
 // Control takes something away that the log relies on, to show that the rig would find it missing.
@@ -216,6 +239,17 @@ func (r *Recorder) Segments() (begun, freed int) {
 		}
 	}
 	return begun, freed
+}
+
+// Changes returns how many events from one on are not marks.
+func (r *Recorder) Changes(from int) int {
+	n := 0
+	for _, e := range r.events[from:] {
+		if e.kind != mark {
+			n++
+		}
+	}
+	return n
 }
 
 // NextChange returns the first event from i on that is not a mark, or the end.
