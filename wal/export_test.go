@@ -127,8 +127,18 @@ func Samples() map[byte][]byte {
 	}
 }
 
-// CheckPages reads a bbolt file by its pages, and says whether that went without an error.
+// CheckPages reads a bbolt file by its pages, and gives it to bbolt where nothing is wrong with it.
 func CheckPages(path string) error {
 	_, err := readSummary(path, true)
-	return err
+	if checked := checkFile(path); err == nil {
+		err = checked
+	}
+	if err != nil {
+		return err
+	}
+	db, err := openBolt(path, &Options{SegmentBytes: minSegmentBytes}, false)
+	if err != nil {
+		return err
+	}
+	return db.Close()
 }
