@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -265,19 +264,32 @@ func (s *scene) interrupt(cut int, v wal.Variant, dir string) *scene {
 	return next
 }
 
-// mustShow fails where a scene was too dull to prove anything.
-func (s *scene) mustShow() {
+// shown counts what the scenes of a profile had in them.
+type shown struct{ begun, freed, letters, dropped int }
+
+func (n *shown) add(s *scene) {
 	begun, freed := s.rec.Segments()
-	letters := 0
+	n.begun, n.freed = n.begun+begun, n.freed+freed
 	for _, u := range s.h.ups {
 		for _, o := range u.outcomes {
 			if o.dropped {
-				letters++
+				n.letters++
 			}
 		}
 	}
-	dropped := slices.ContainsFunc(s.h.fin, func(r wal.DropRange) bool { return r.Why == s.p.why })
-	if begun < 4 || freed < 2 || letters == 0 || dropped != (s.p.why != 0) {
-		s.t.Errorf("%d segments begun, %d freed, %d dead letters, dropped: %v", begun, freed, letters, s.h.fin)
+	for _, r := range s.h.fin {
+		if r.Why != s.p.why {
+			s.t.Errorf("range %+v in a scene that drops for %v", r, s.p.why)
+		}
+		n.dropped++
+	}
+}
+
+// mustShow fails where the scenes were too dull to prove anything.
+func (n *shown) mustShow(t *testing.T, p profile) {
+	t.Helper()
+	t.Logf("%d segments begun, %d freed, %d dead letters, %d dropped ranges", n.begun, n.freed, n.letters, n.dropped)
+	if n.begun < 4 || n.freed == 0 || n.letters == 0 || (n.dropped > 0) != (p.why != 0) {
+		t.Error("the scenes are too dull")
 	}
 }

@@ -76,9 +76,10 @@ func TestPowerCut(t *testing.T) {
 		for i, p := range profiles() {
 			t.Run(p.name, func(t *testing.T) {
 				t.Parallel()
+				var sum shown
 				share := (want + 2) / 3
 				for seed := uint64(0); share > 0 && !t.Failed(); seed++ {
-					n, wrong := cutScene(t, p, 3*seed+uint64(i), share)
+					n, wrong := cutScene(t, p, 3*seed+uint64(i), share, &sum)
 					share -= n
 					points.Add(int64(n))
 					violations.Add(int64(len(wrong)))
@@ -86,6 +87,7 @@ func TestPowerCut(t *testing.T) {
 						t.Error(w)
 					}
 				}
+				sum.mustShow(t, p)
 			})
 		}
 	})
@@ -94,11 +96,11 @@ func TestPowerCut(t *testing.T) {
 }
 
 // cutScene plays a scene and cuts it; then it kills the process or cuts the power somewhere, plays on, and cuts again.
-func cutScene(t *testing.T, p profile, seed uint64, budget int) (points int, violations []string) {
+func cutScene(t *testing.T, p profile, seed uint64, budget int, sum *shown) (points int, violations []string) {
 	dir := t.TempDir()
 	s := newScene(t, p, seed, dir)
 	s.perform(dir)
-	s.mustShow()
+	sum.add(s)
 	first := 0
 	for _, u := range s.h.ups {
 		first = max(first, u.opened)
