@@ -6,9 +6,11 @@ LDFLAGS  := -s -w -X main.buildVersion=$(VERSION)
 LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 TARGETS  := linux/amd64 linux/arm64 linux/arm/7 linux/riscv64 linux/mipsle/softfloat
 FUZZTIME ?= 10s
+POINTS   ?= 100000
+RAM      := $(firstword $(wildcard /dev/shm) /tmp)
 export CGO_ENABLED ?= 1
 
-.PHONY: help run build test race lint bench soak fuzz deb fmt cross setup e2e e2e-control
+.PHONY: help run build test race lint bench soak fuzz deb fmt cross setup e2e e2e-control powercut powercut-control damage
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +61,22 @@ e2e-control: setup ## the same with acknowledgements before the commit: it must 
 	@rm -f build/e2e-control.txt && mkdir -p build
 	E2E_RESULT=$(CURDIR)/build/e2e-control.txt $(GO) test -count=1 -timeout 30m -run 'TestEndToEndControl$$' ./test/e2e
 	@cat build/e2e-control.txt
+
+powercut: ## cut the power after each write of a log; the last line is the figure
+	@rm -f build/powercut.txt && mkdir -p build
+	POWERCUT_POINTS=$(POINTS) POWERCUT_RESULT=$(CURDIR)/build/powercut.txt TMPDIR=$(RAM) \
+		$(GO) test -count=1 -timeout 24h -run 'TestPowerCut$$' ./wal
+	@cat build/powercut.txt
+
+powercut-control: ## the same with something missing that the log relies on: each must find violations
+	@rm -f build/powercut-control.txt && mkdir -p build
+	POWERCUT_RESULT=$(CURDIR)/build/powercut-control.txt TMPDIR=$(RAM) $(GO) test -count=1 -run 'TestPowerCutControl$$' ./wal
+	@cat build/powercut-control.txt
+
+damage: ## open damaged logs in one process; the last line is the figure
+	@rm -f build/damage.txt && mkdir -p build
+	DAMAGE_CASES=10000 DAMAGE_RESULT=$(CURDIR)/build/damage.txt TMPDIR=$(RAM) $(GO) test -count=1 -timeout 30m -run 'TestDamage$$' ./wal
+	@cat build/damage.txt
 
 bench: setup ## figures as ratios against a reference of the same run
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./pipeline ./wal ./device/... ./uplink/...

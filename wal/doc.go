@@ -77,7 +77,7 @@
 // # Bounds
 //
 // A record has at most 256 KiB, a commit 1 MiB; as much again may wait for the next one, beyond which Append waits. The
-// state has 4 MiB, 1 MiB of it dead letters (the oldest go, counted). 256 dropped ranges are kept; each stream counts all.
+// state has 4 MiB, 1 MiB of it dead letters, in a small log a sixteenth of max_bytes (the oldest go, counted). 256 dropped ranges are kept; each stream counts all.
 // Memory: those, 1 MiB of newest blocks, and 8 B for each record of a cursor's window.
 //
 // # Errors
@@ -87,10 +87,11 @@
 // failed flush is not what is on the medium, so nothing is acknowledged any more, until the log is opened again. Segments
 // are read through a map, so a bad sector shows as a fault; that, a panic of bbolt and a wrong checksum are ErrDamaged.
 //
+// Before bbolt gets a file every page that can be reached is looked at once (preflight.go): on a damaged one it would panic
+// in a goroutine of its own, or never come back. What a killed process has written and not flushed is flushed at the start,
+// before anybody sees it.
+//
 // # What is not here yet
 //
-// Before the newest file is opened for writing only its meta pages, its length, and the pages of h, c and s are checked. A
-// damaged page of blocks can still make bbolt panic in a goroutine of its own when it looks for free pages; the full check
-// of all pages before that, salvage, recycling of files, and compression come later and change no signature
-// (docs/adr/0003-log-interface.md).
+// Salvage, recycling of files, and compression come later and change no signature (docs/adr/0003-log-interface.md).
 package wal

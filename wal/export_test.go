@@ -20,12 +20,17 @@ type Disk struct {
 	Refused  atomic.Int64 // writes that failed
 }
 
+// writePath returns the field through which bbolt writes, and the file it writes to.
+func writePath(db *bbolt.DB) (write *func([]byte, int64) (int, error), file *os.File) {
+	v := reflect.ValueOf(db).Elem()
+	write = (*func([]byte, int64) (int, error))(unsafe.Pointer(v.FieldByName("ops").FieldByName("writeAt").UnsafeAddr()))
+	return write, *(**os.File)(unsafe.Pointer(v.FieldByName("file").UnsafeAddr()))
+}
+
 // Under returns o with every file written through d.
 func (d *Disk) Under(o Options) Options {
 	o.opened = func(db *bbolt.DB) {
-		v := reflect.ValueOf(db).Elem()
-		write := (*func([]byte, int64) (int, error))(unsafe.Pointer(v.FieldByName("ops").FieldByName("writeAt").UnsafeAddr()))
-		file := (**os.File)(unsafe.Pointer(v.FieldByName("file").UnsafeAddr()))
+		write, file := writePath(db)
 		old := *write
 		var high int64
 		*write = func(b []byte, off int64) (int, error) {
@@ -43,7 +48,7 @@ func (d *Disk) Under(o Options) Options {
 				return 0, &fs.PathError{Op: "write", Path: db.Path(), Err: cause}
 			}
 			if d.FailSync.Load() {
-				(*file).Close() // its number is invalid from here on, so the flush fails
+				file.Close() // its number is invalid from here on, so the flush fails
 				return len(b), nil
 			}
 			high = max(high, end)
@@ -122,8 +127,18 @@ func Samples() map[byte][]byte {
 	}
 }
 
-// CheckPages reads a bbolt file by its pages, and says whether that went without an error.
+// CheckPages reads a bbolt file by its pages, and gives it to bbolt where nothing is wrong with it.
 func CheckPages(path string) error {
 	_, err := readSummary(path, true)
-	return err
+	if checked := checkFile(path); err == nil {
+		err = checked
+	}
+	if err != nil {
+		return err
+	}
+	db, err := openBolt(path, &Options{SegmentBytes: minSegmentBytes}, false)
+	if err != nil {
+		return err
+	}
+	return db.Close()
 }

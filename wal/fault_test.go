@@ -160,6 +160,24 @@ func TestConfirmedRecordsMakeRoomForALargeBatch(t *testing.T) {
 	}
 }
 
+func TestDeadLettersLeaveRoomInASmallLog(t *testing.T) {
+	dir := t.TempDir()
+	o := wal.Options{MaxBytes: 512 << 10, SegmentBytes: small}
+	l := open(t, dir, o)
+	c := cursor(t, l, "u", "s")
+	for n := 1; n <= 40; n++ {
+		must(t, put(t, l, batch("s", n, n, 10_000)))
+		c.Drop(expect(t, c, "s", n, n, 10_000)[0], "refused")
+	}
+	closeLog(t, l)
+	l = open(t, dir, o)
+	s := l.Stats()
+	if s.DeadLetters < 2 || s.DeadLetters+int(s.DeadLettersLost) != 40 || s.StateBytes > 40<<10 {
+		t.Errorf("%d dead letters, %d lost, the state has %d bytes", s.DeadLetters, s.DeadLettersLost, s.StateBytes)
+	}
+	must(t, put(t, l, batch("s", 41, 41, 10_000)))
+}
+
 func TestDropOldestCountsWhatWent(t *testing.T) {
 	dir := t.TempDir()
 	o := wal.Options{MaxBytes: 512 << 10, SegmentBytes: small, Full: wal.DropOldest}

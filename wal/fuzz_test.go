@@ -64,11 +64,17 @@ func FuzzPages(f *testing.F) {
 	must(f, err)
 	c := cursor(f, l, "u", "s")
 	must(f, put(f, l, batch("s", 1, 3, 50)))
+	for n := 4; n <= 8; n++ { // so that there is a branch page
+		must(f, put(f, l, batch("s", n, n, 1200)))
+	}
+	must(f, put(f, l, batch("s", 9, 9, 6000))) // and a page of more than 4096 bytes
 	c.Close()
 	must(f, l.Close())
 	whole, err := os.ReadFile(segments(f, dir)[0])
 	must(f, err)
 	whole = whole[:16<<12]
+	must(f, os.WriteFile(segments(f, dir)[0], whole, 0o600))
+	must(f, wal.CheckPages(segments(f, dir)[0]))
 	f.Add(uint16(3*4096+10), []byte{1, 2})
 	f.Add(uint16(4096+40), []byte{})
 	f.Fuzz(func(t *testing.T, at uint16, patch []byte) {

@@ -53,12 +53,12 @@ func readPid(r io.ReaderAt) int {
 	return pid
 }
 
-// syncDir makes names in dir durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
+// syncPath makes the names in a directory, or the contents of a file, durable.
+func syncPath(path string) error {
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	err = d.Sync()
-	return errors.Join(err, d.Close())
+	err = f.Sync()
+	return errors.Join(err, f.Close())
 }

@@ -3,6 +3,7 @@ package wal
 import (
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -31,7 +32,16 @@ type Options struct {
 	// Log takes one line for each change of state. Nil means silence.
 	Log *slog.Logger
 
-	opened func(*bbolt.DB) // tests reach the write path of each file through it
+	// Tests reach the write path of each file, and what happens to the directory, through these.
+	opened func(*bbolt.DB)
+	files  fileOps
+}
+
+// fileOps are the calls that a directory's contents, and with them the safety of the log, depend on.
+type fileOps struct {
+	rename func(from, to string) error
+	remove func(path string) error
+	sync   func(path string) error // of a directory: its names; of a file: its contents
 }
 
 const (
@@ -71,6 +81,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Window <= 0 {
 		o.Window = 4096
+	}
+	if o.files.sync == nil {
+		o.files = fileOps{rename: os.Rename, remove: os.Remove, sync: syncPath}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

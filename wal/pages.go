@@ -24,6 +24,7 @@ const (
 	bucketElem   = 0x01
 	maxDepth     = 12      // of a tree; 4096 B pages of ≥ 2 keys never come near it
 	maxOverflow  = 8 << 20 // bytes of one page with its overflow
+	maxPages     = 1 << 20 // of a file; a segment's bound is 544 MiB
 )
 
 // pageMeta is what a meta page says. freelist is left out: the log writes none.
@@ -69,13 +70,14 @@ func readMeta(f io.ReaderAt) (pageMeta, error) {
 		}
 		return best, fmt.Errorf("%w: neither of its two meta pages is whole", ErrDamaged)
 	}
-	if best.high < 4 || best.high > 1<<32 || best.root < 2 || best.root >= best.high {
+	if best.high < 4 || best.high > maxPages || best.root < 2 || best.root >= best.high {
 		return best, fmt.Errorf("%w: its meta page points outside the file", ErrDamaged)
 	}
 	return best, nil
 }
 
-func (r *pageReader) page(id uint64) ([]byte, error) {
+// head returns a page without what it continues in.
+func (r *pageReader) head(id uint64) ([]byte, error) {
 	if id < 2 || id >= r.meta.high {
 		return nil, fmt.Errorf("%w: page %d is outside the file", ErrDamaged, id)
 	}
@@ -85,6 +87,14 @@ func (r *pageReader) page(id uint64) ([]byte, error) {
 	}
 	if binary.LittleEndian.Uint64(b) != id {
 		return nil, fmt.Errorf("%w: page %d bears the number %d", ErrDamaged, id, binary.LittleEndian.Uint64(b))
+	}
+	return b, nil
+}
+
+func (r *pageReader) page(id uint64) ([]byte, error) {
+	b, err := r.head(id)
+	if err != nil {
+		return nil, err
 	}
 	over := uint64(binary.LittleEndian.Uint32(b[12:]))
 	if over == 0 {

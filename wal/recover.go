@@ -17,10 +17,11 @@ import (
 // recoverFiles brings the log to its last commit:
 //
 //  1. delete what a cut left half-made (*.tmp)
-//  2. read what each segment says of itself, by its pages, and check that they follow each other without a gap
-//  3. take the state, the cursors and the end from the newest one
-//  4. open the newest one for writing
-//  5. raise cursors that point before the oldest segment, and free what no cursor needs
+//  2. flush the newest segment and the directory
+//  3. read what each segment says of itself, by its pages, and check that they follow each other without a gap
+//  4. take the state, the cursors and the end from the newest one
+//  5. check all pages of the newest one and open it for writing
+//  6. raise cursors that point before the oldest segment, and free what no cursor needs
 //
 // A directory without segments gets its first one, and with it an epoch.
 func (l *Log) recoverFiles() error {
@@ -30,6 +31,9 @@ func (l *Log) recoverFiles() error {
 	}
 	if len(numbers) == 0 {
 		return l.create()
+	}
+	if err := l.settle(numbers[len(numbers)-1]); err != nil {
+		return err
 	}
 	var last summary
 	for i, n := range numbers {
@@ -51,6 +55,9 @@ func (l *Log) recoverFiles() error {
 		return fmt.Errorf("%s: %w", l.active().path, err)
 	}
 	a := l.active()
+	if err := checkFile(a.path); err != nil {
+		return err
+	}
 	if a.db, err = openBolt(a.path, &l.o, false); err != nil {
 		return err
 	}
@@ -61,6 +68,15 @@ func (l *Log) recoverFiles() error {
 	return l.free()
 }
 
+// settle makes durable what a killed process has left in the page cache: a commit that was never flushed, a name that was
+// never. It is seen from here on, by readers too, and a power cut must not take it back.
+func (l *Log) settle(newest uint64) error {
+	if err := l.o.files.sync(filepath.Join(l.dir, segmentName(newest))); err != nil {
+		return err
+	}
+	return l.o.files.sync(l.dir)
+}
+
 // list returns the numbers of the segments, ascending, and deletes half-made files.
 func (l *Log) list() ([]uint64, error) {
 	entries, err := os.ReadDir(l.dir)
@@ -69,7 +85,7 @@ func (l *Log) list() ([]uint64, error) {
 	}
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), ".tmp") {
-			if err := os.Remove(filepath.Join(l.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := l.o.files.remove(filepath.Join(l.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, err
 			}
 		}
@@ -147,7 +163,7 @@ func loadStore(s *summary) (store, error) {
 
 // create begins a new log.
 func (l *Log) create() error {
-	if err := syncDir(filepath.Dir(filepath.Clean(l.dir))); err != nil {
+	if err := l.o.files.sync(filepath.Dir(filepath.Clean(l.dir))); err != nil {
 		return err
 	}
 	h := header{epoch: l.o.NewEpoch, number: 1, base: 1, created: nanos(time.Now())}

@@ -76,7 +76,8 @@ type segment struct {
 	db     *bbolt.DB  // nil while a sealed segment is not being read
 	active bool
 	gone   bool
-	users  int // cursors that are reading this segment
+	sound  bool // its pages were checked
+	users  int  // cursors that are reading this segment
 }
 
 func segmentName(number uint64) string { return fmt.Sprintf("%08d.seg", number) }
@@ -135,23 +136,23 @@ func createSegment(dir string, o *Options, h header, c control, state map[string
 	tmp := path[:len(path)-len(".seg")] + ".tmp"
 	db, used, err := buildSegment(tmp, o, h, c, state)
 	if err != nil {
-		_ = os.Remove(tmp)
+		_ = o.files.remove(tmp)
 		if noRoom(err) {
 			err = &noSpaceError{err}
 		}
 		return nil, fmt.Errorf("create segment: %w", err)
 	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err := o.files.rename(tmp, path); err != nil {
 		return nil, errors.Join(fmt.Errorf("create segment: %w", err), db.Close())
 	}
-	if err := syncDir(dir); err != nil {
+	if err := o.files.sync(dir); err != nil {
 		return nil, errors.Join(fmt.Errorf("create segment: %w", err), db.Close())
 	}
 	return &segment{path: path, number: h.number, base: h.base, first: h.first, bytes: used, empty: used, db: db, active: true}, nil
 }
 
 func buildSegment(tmp string, o *Options, h header, c control, state map[string][]byte) (*bbolt.DB, int64, error) {
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := o.files.remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, err
 	}
 	db, err := openBolt(tmp, o, false)
@@ -276,6 +277,12 @@ func (s *segment) read(pos uint64, o *Options) (b block, err error) {
 		return block{}, errGone
 	}
 	if s.db == nil {
+		if !s.sound {
+			if err := checkFile(s.path); err != nil {
+				return block{}, err
+			}
+			s.sound = true
+		}
 		if s.db, err = openBolt(s.path, o, true); err != nil {
 			return block{}, err
 		}
@@ -378,9 +385,9 @@ func (s *segment) closeLocked() error {
 }
 
 // remove frees the segment's space.
-func (s *segment) remove() error {
+func (s *segment) remove(o *Options) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone = true
-	return errors.Join(s.closeLocked(), os.Remove(s.path))
+	return errors.Join(s.closeLocked(), o.files.remove(s.path))
 }

@@ -123,11 +123,11 @@ func (t *txn) findCursor(uplink string, stream uint32) (i int, id uint32, ok boo
 
 // keepLetters adds the new dead letters to the state and lets the oldest go where there are too many.
 func (t *txn) keepLetters() {
-	if len(t.letters) == 0 {
+	st := &t.l.st
+	size, most := st.letterBytes, t.l.maxLetters()
+	if len(t.letters) == 0 && size <= most {
 		return
 	}
-	st := &t.l.st
-	size := st.letterBytes
 	type pair struct {
 		key   string
 		value []byte
@@ -151,7 +151,7 @@ func (t *txn) keepLetters() {
 		fresh = append(fresh, p)
 	}
 	for _, n := range st.letters {
-		if size <= maxLetters {
+		if size <= most {
 			break
 		}
 		key := numberedKey(keyLetter, n)
@@ -167,6 +167,15 @@ func (t *txn) keepLetters() {
 	for _, p := range fresh {
 		t.set(p.key, p.value)
 	}
+}
+
+// maxLetters bounds the bytes of dead letters. They are carried into each segment, so a small log keeps fewer: what they
+// take is not there for records.
+func (l *Log) maxLetters() int {
+	if l.o.MaxBytes == 0 {
+		return maxLetters
+	}
+	return int(min(maxLetters, l.o.MaxBytes/16))
 }
 
 // dropRange counts records that go before every cursor has passed them.
