@@ -91,7 +91,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 	@$(GO) list ./... | while read -r pkg; do \
 		for target in $$($(GO) test -list '^Fuzz' "$$pkg" | grep '^Fuzz'); do \
 			echo "fuzz $$pkg $$target"; \
-			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" || exit 1; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x "$$pkg" || exit 1; \
 		done; \
 	done
 
