@@ -79,7 +79,9 @@ damage: ## open damaged logs in one process; the last line is the figure
 	@cat build/damage.txt
 
 bench: setup ## figures as ratios against a reference of the same run
-	$(GO) test -run '^$$' -bench . -benchtime 1s ./pipeline ./wal ./device/... ./uplink/...
+	$(GO) test -run '^$$' -bench . ./pipeline ./device/mqtt
+	$(GO) test -run '^$$' -bench 'Append|Read' ./wal
+	$(GO) test -run '^$$' -bench Done -benchtime 1000000x ./wal
 	@$(GO) run ./test/bench
 
 soak: setup ## the long forms
