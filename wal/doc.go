@@ -76,8 +76,9 @@
 //
 // # Bounds
 //
-// A record has at most 256 KiB, a commit 1 MiB; as much again may wait for the next one, beyond which Append waits. The
-// state has 4 MiB, 1 MiB of it dead letters, in a small log a sixteenth of max_bytes (the oldest go, counted). 256 dropped ranges are kept; each stream counts all.
+// A record has at most 260 KiB (an MQTT packet of 256 KiB and what the codec adds), a commit 1 MiB; as much again may wait
+// for the next one, beyond which Append waits. The state has 4 MiB, 1 MiB of it dead letters, in a small log a sixteenth of
+// max_bytes (the oldest go, counted). 256 dropped ranges are kept; each stream counts all.
 // Memory: those, 1 MiB of newest blocks, and 8 B for each record of a cursor's window.
 //
 // # Errors
