@@ -8,8 +8,12 @@ import (
 	"time"
 )
 
-// formatVersion stands in each segment's header. Another number means another layout of anything in doc.go.
-const formatVersion = 1
+// formatVersion stands in each segment's header. Another number means another layout of anything in doc.go. A log of
+// version 1 is read, and goes on with a new segment.
+const (
+	formatVersion = 2
+	oldestVersion = 1
+)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -34,6 +38,7 @@ func unseal(key, v []byte) ([]byte, error) {
 
 // header is what a segment's bucket h holds. It is written once.
 type header struct {
+	version uint64
 	uuid    [16]byte
 	epoch   uint64
 	number  uint64
@@ -59,8 +64,8 @@ func (h *header) encode() []byte {
 func decodeHeader(b []byte) (header, error) {
 	var h header
 	d := decoder{b: b}
-	if v := d.uvarint(); d.err == nil && v != formatVersion {
-		return h, fmt.Errorf("%w: version %d (this program writes %d)", ErrVersion, v, formatVersion)
+	if h.version = d.uvarint(); d.err == nil && (h.version < oldestVersion || h.version > formatVersion) {
+		return h, fmt.Errorf("%w: version %d (this program reads %d to %d)", ErrVersion, h.version, oldestVersion, formatVersion)
 	}
 	copy(h.uuid[:], d.take(16))
 	h.epoch, h.number, h.base, h.created = d.uvarint(), d.uvarint(), d.uvarint(), d.varint()
@@ -82,6 +87,9 @@ type control struct {
 	nextCursor uint32
 	tails      []tail // by number of stream
 	cursors    []cursorPos
+	stateSum   uint64 // checksum over all pairs of the state, so that a page of it from an earlier commit is found
+	written    uint64 // bytes handed to the disk since the log began, as of the commit before
+	flash      uint64 // the same as flash memory programs them, in whole pages (see wear.go)
 }
 
 // tail is the end of one stream.
@@ -89,6 +97,7 @@ type tail struct {
 	seq     uint64 // of its newest record
 	bytes   uint64 // of the data of all its records
 	dropped uint64 // records that went before every cursor had passed them
+	refused uint64 // records that never got a number, because the stream or the log was full
 }
 
 // cursorPos is where a cursor stands: each record of its stream up to pos, and up to seq, has a final outcome.
@@ -118,6 +127,7 @@ func (c *control) encode() []byte {
 		b = binary.AppendUvarint(b, t.seq)
 		b = binary.AppendUvarint(b, t.bytes)
 		b = binary.AppendUvarint(b, t.dropped)
+		b = binary.AppendUvarint(b, t.refused)
 	}
 	b = binary.AppendUvarint(b, uint64(len(c.cursors)))
 	for _, p := range c.cursors {
@@ -130,10 +140,13 @@ func (c *control) encode() []byte {
 			b = binary.AppendUvarint(b, r.n)
 		}
 	}
-	return b
+	b = binary.LittleEndian.AppendUint64(b, c.stateSum)
+	b = binary.AppendUvarint(b, c.written)
+	return binary.AppendUvarint(b, c.flash)
 }
 
-func decodeControl(b []byte) (control, error) {
+// decodeControl decodes the control record of a segment of a version.
+func decodeControl(b []byte, version uint64) (control, error) {
 	d := decoder{b: b}
 	c := control{
 		last: d.uvarint(), newest: d.varint(), lost: d.uvarint(), refused: d.uvarint(),
@@ -142,6 +155,9 @@ func decodeControl(b []byte) (control, error) {
 	c.tails = make([]tail, d.count(3))
 	for i := range c.tails {
 		c.tails[i] = tail{seq: d.uvarint(), bytes: d.uvarint(), dropped: d.uvarint()}
+		if version > 1 {
+			c.tails[i].refused = d.uvarint()
+		}
 	}
 	c.cursors = make([]cursorPos, d.count(4))
 	for i := range c.cursors {
@@ -150,6 +166,9 @@ func decodeControl(b []byte) (control, error) {
 			p.runs = append(p.runs, run{skip: d.uvarint(), n: d.uvarint()})
 		}
 		c.cursors[i] = p
+	}
+	if version > 1 {
+		c.stateSum, c.written, c.flash = d.uint64(), d.uvarint(), d.uvarint()
 	}
 	return c, d.end("control record")
 }
@@ -203,6 +222,14 @@ func (d *decoder) uint32() uint32 {
 		return 0
 	}
 	return uint32(v)
+}
+
+// uint64 reads 8 bytes, little endian.
+func (d *decoder) uint64() uint64 {
+	if b := d.take(8); len(b) == 8 {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
 }
 
 // count reads the length of a list whose elements take at least size bytes each, so that a damaged length cannot make

@@ -219,7 +219,7 @@ func (l *Log) rotate() error {
 		h.first[i] = t.seq
 	}
 	c := l.ctl
-	c.newest = 0
+	c.newest, c.stateSum = 0, l.st.sum
 	next, err := createSegment(l.dir, &l.o, h, c, l.st.raw)
 	if err != nil {
 		return err
@@ -227,8 +227,7 @@ func (l *Log) rotate() error {
 	l.mu.Lock()
 	l.segs = append(slices.Clip(l.segs), next)
 	l.ctl.newest = 0
-	l.counts.commits++
-	l.counts.written += uint64(next.bytes)
+	l.countLocked(next.bytes)
 	l.mu.Unlock()
 	if err := a.seal(); err != nil {
 		return fmt.Errorf("seal segment: %w", err)

@@ -35,15 +35,17 @@
 // (little endian) over key and value:
 //
 //	h  "h" → header, written once:
-//	         uvarint version (1) · 16 B id of the log · uvarint epoch · uvarint number · uvarint base position
+//	         uvarint version (2) · 16 B id of the log · uvarint epoch · uvarint number · uvarint base position
 //	         varint created (Unix ns) · uvarint n · n × uvarint newest sequence before base, by stream number
 //	c  "c" → control, written by each commit:
 //	         uvarint position of the newest record · varint largest time in this segment (Unix ns, 0: none)
 //	         uvarint dead letters lost · uvarint records refused · uvarint newest dead letter · uvarint newest dropped range
 //	         uvarint next cursor id
-//	         uvarint n · n streams by number: uvarint newest sequence · uvarint bytes of data · uvarint dropped
+//	         uvarint n · n streams by number: uvarint newest sequence · uvarint bytes of data · uvarint dropped · uvarint refused
 //	         uvarint n · n cursors: uvarint id · uvarint position · uvarint sequence
 //	                     uvarint k · k runs of outcomes beyond it: uvarint without · uvarint with (k ≤ 32)
+//	         8 B sum of the CRC64s of all pairs of s · uvarint bytes written to the disk ever · uvarint the same in flash pages
+//	         (version 1 ends before these three, and has no refused)
 //	s  state:
 //	         "u" KEY        → value of Batch.State
 //	         "s" NAME       → uvarint stream number: 0, 1, 2, …

@@ -97,7 +97,7 @@ func DecodeState(kind byte, b []byte) (again []byte, err error) {
 		h, err := decodeHeader(b)
 		return h.encode(), err
 	case 'c':
-		c, err := decodeControl(b)
+		c, err := decodeControl(b, formatVersion)
 		if err == nil && len(c.cursors) > 0 {
 			p := c.cursors[0]
 			w := newWindow(64, p.seq, p.pos, p.runs)
@@ -119,7 +119,7 @@ func DecodeState(kind byte, b []byte) (again []byte, err error) {
 // Samples are valid inputs of DecodeState.
 func Samples() map[byte][]byte {
 	h := header{epoch: 3, number: 4, base: 5, created: 6, first: []uint64{7, 8}}
-	c := control{last: 1, newest: 2, tails: []tail{{1, 2, 3}}, cursors: []cursorPos{{id: 1, pos: 2, seq: 3, runs: []run{{1, 2}}}}}
+	c := control{last: 1, newest: 2, tails: []tail{{1, 2, 3, 4}}, stateSum: 5, written: 6, flash: 7, cursors: []cursorPos{{id: 1, pos: 2, seq: 3, runs: []run{{1, 2}}}}}
 	d := DeadLetter{Uplink: "u", Stream: "s", Seq: 4, Reason: "r", Data: []byte("data")}
 	return map[byte][]byte{
 		'h': h.encode(), 'c': c.encode(), keyLetter: encodeLetter(&d),

@@ -512,12 +512,12 @@ func TestRecovery(t *testing.T) {
 			must(t, os.WriteFile(filepath.Join(dir, "copy.seg"), nil, 0o600))
 		}},
 		{name: "a newer format", want: wal.ErrVersion, damage: func(t *testing.T, dir string) {
-			setHeader(t, newest(t, dir), func(v []byte) { v[0] = 2 })
+			setHeader(t, newest(t, dir), func(v []byte) { v[0] = 3 })
 		}},
 		{name: "a flipped bit in a header", want: wal.ErrDamaged, damage: func(t *testing.T, dir string) {
 			b, err := os.ReadFile(newest(t, dir))
 			must(t, err)
-			flipAll(b, "h\x01") // key, and the first byte of its value: version 1
+			flipAll(b, "h\x02") // key, and the first byte of its value: version 2
 			must(t, os.WriteFile(newest(t, dir), b, 0o600))
 		}},
 	} {

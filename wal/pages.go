@@ -272,7 +272,7 @@ func readPages(f *os.File, m pageMeta, withState bool) (summary, error) {
 	if err != nil {
 		return s, err
 	}
-	if s.control, err = decodeControl(c[bucketControl]); err != nil {
+	if s.control, err = decodeControl(c[bucketControl], s.header.version); err != nil {
 		return s, err
 	}
 	if withState {

@@ -21,7 +21,8 @@ import (
 //  3. read what each segment says of itself, by its pages, and check that they follow each other without a gap
 //  4. take the state, the cursors and the end from the newest one
 //  5. check all pages of the newest one and open it for writing
-//  6. raise cursors that point before the oldest segment, and free what no cursor needs
+//  6. begin a new segment where the newest one is of an older version of the format
+//  7. raise cursors that point before the oldest segment, and free what no cursor needs
 //
 // A directory without segments gets its first one, and with it an epoch.
 func (l *Log) recoverFiles() error {
@@ -62,6 +63,12 @@ func (l *Log) recoverFiles() error {
 		return err
 	}
 	a.active = true
+	if last.header.version < formatVersion {
+		// What this program writes does not belong into a segment that says otherwise.
+		if err := l.rotate(); err != nil {
+			return err
+		}
+	}
 	if err := l.raiseMissing(); err != nil {
 		return err
 	}
@@ -147,6 +154,9 @@ func loadStore(s *summary) (store, error) {
 		if err := st.apply(Change{Key: k, Value: s.state[k]}); err != nil {
 			return st, err
 		}
+	}
+	if s.header.version > 1 && st.sum != s.control.stateSum {
+		return st, fmt.Errorf("%w: the state is not of the same commit as the records", ErrDamaged)
 	}
 	if len(st.names) != len(s.control.tails) || slices.Contains(st.names, "") {
 		return st, fmt.Errorf("%w: %d streams have names, %d have an end", ErrDamaged, len(st.numbers), len(s.control.tails))

@@ -3,6 +3,7 @@ package wal
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc64"
 	"slices"
 	"strings"
 	"time"
@@ -139,8 +140,9 @@ type letterID struct {
 // store is bucket s in memory: the pairs as they lie in the file, and what is derived from them.
 type store struct {
 	raw         map[string][]byte
-	bytes       int // of all pairs
-	letterBytes int // of it dead letters
+	bytes       int    // of all pairs
+	sum         uint64 // checksum over all pairs, in no order
+	letterBytes int    // of it dead letters
 	names       []string
 	numbers     map[string]uint32
 	cursors     map[uint32]cursorName
@@ -154,6 +156,14 @@ func newStore() store {
 		raw: map[string][]byte{}, numbers: map[string]uint32{}, cursors: map[uint32]cursorName{},
 		letterIDs: map[letterID]uint64{},
 	}
+}
+
+var sumTable = crc64.MakeTable(crc64.ECMA)
+
+// pairSum is what a pair adds to the checksum of the state.
+func pairSum(key string, value []byte) uint64 {
+	sum := crc64.Update(uint64(len(key)), sumTable, []byte(key))
+	return crc64.Update(sum, sumTable, value)
 }
 
 func pairSize(key string, value []byte) int { return len(key) + len(value) + stateOverhead }
@@ -170,11 +180,13 @@ func (s *store) apply(ch Change) error {
 	size := 0
 	if had {
 		size -= pairSize(ch.Key, old)
+		s.sum -= pairSum(ch.Key, old)
 	}
 	if ch.Value == nil {
 		delete(s.raw, ch.Key)
 	} else {
 		size += pairSize(ch.Key, ch.Value)
+		s.sum += pairSum(ch.Key, ch.Value)
 		s.raw[ch.Key] = ch.Value
 	}
 	s.bytes += size
@@ -182,6 +194,31 @@ func (s *store) apply(ch Change) error {
 		s.letterBytes += size
 	}
 	return nil
+}
+
+// sumAfter returns what the checksum will be after changes.
+func (s *store) sumAfter(changes []Change) uint64 {
+	sum := s.sum
+	var now map[string][]byte // what the changes have set so far
+	for _, ch := range changes {
+		old, known := now[ch.Key]
+		if !known {
+			old = s.raw[ch.Key]
+		}
+		if old != nil {
+			sum -= pairSum(ch.Key, old)
+		}
+		if ch.Value != nil {
+			sum += pairSum(ch.Key, ch.Value)
+		}
+		if len(changes) > 1 {
+			if now == nil {
+				now = make(map[string][]byte, len(changes))
+			}
+			now[ch.Key] = ch.Value
+		}
+	}
+	return sum
 }
 
 func (s *store) index(ch Change, old []byte) error {

@@ -196,6 +196,7 @@ func (t *txn) dropRange(stream uint32, first, last uint64, why DropReason) {
 func (t *txn) commit() error {
 	l := t.l
 	t.blocks = encodeBlocks(t.base, t.entries)
+	t.ctl.stateSum, t.ctl.written, t.ctl.flash = l.st.sumAfter(t.changes), l.ctl.written, l.ctl.flash
 	size, written, err := l.active().write(t.blocks, t.changes, &t.ctl)
 	if err != nil {
 		l.held = t.letters
@@ -206,10 +207,9 @@ func (t *txn) commit() error {
 	defer l.mu.Unlock()
 	a := l.active()
 	a.bytes, a.newest = size, t.ctl.newest
-	l.counts.commits++
-	l.counts.written += uint64(written)
 	l.ring.add(t.blocks)
 	l.ctl, l.heldLost = t.ctl, 0
+	l.countLocked(written)
 	for _, ch := range t.changes {
 		if err := l.st.apply(ch); err != nil {
 			panic("wal: own change cannot be applied: " + err.Error())
@@ -221,4 +221,11 @@ func (t *txn) commit() error {
 		}
 	}
 	return nil
+}
+
+// countLocked counts a commit and the bytes it wrote.
+func (l *Log) countLocked(written int64) {
+	l.counts.commits++
+	l.counts.written += uint64(written)
+	l.ctl.written += uint64(written)
 }
