@@ -195,7 +195,7 @@ func (t *txn) dropRange(stream uint32, first, last uint64, why DropReason) {
 // commit writes t to the active segment and, once it is durable, makes it the state of the log.
 func (t *txn) commit() error {
 	l := t.l
-	t.blocks = encodeBlocks(t.base, t.entries)
+	t.blocks = encodeBlocks(&l.packer, t.base, t.entries)
 	t.ctl.stateSum, t.ctl.written, t.ctl.flash = l.st.sumAfter(t.changes), l.ctl.written, l.ctl.flash
 	size, written, err := l.active().write(t.blocks, t.changes, &t.ctl)
 	if err != nil {
