@@ -2,6 +2,7 @@ package wal
 
 import (
 	"encoding/binary"
+	"errors"
 	"io/fs"
 	"os"
 	"reflect"
@@ -163,4 +164,22 @@ func CheckPages(path string) error {
 		return err
 	}
 	return db.Close()
+}
+
+// SetVersion has a segment say that it is of another version of the format.
+func SetVersion(path string, version byte) error {
+	db, err := openBolt(path, &Options{SegmentBytes: minSegmentBytes}, false)
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		v, err := unseal([]byte(bucketHead), tx.Bucket([]byte(bucketHead)).Get([]byte(bucketHead)))
+		if err != nil {
+			return err
+		}
+		v = append([]byte(nil), v...)
+		v[0] = version
+		return putSingle(tx, bucketHead, v)
+	})
+	return errors.Join(err, db.Close())
 }

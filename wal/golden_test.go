@@ -20,15 +20,21 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // goldenDirs are logs that were written by a program of each version of the format.
 var goldenDirs = []string{"golden-v1", "golden-v2"}
 
+// goldenCodecs has the parts of a golden log compressed in all ways.
+func goldenCodecs(part int, o wal.Options) wal.Options {
+	o.Codec = []wal.Codec{wal.CodecS2, wal.CodecZstd, wal.CodecNone}[part]
+	return o
+}
+
 // TestGolden opens what each version of the program has left, finds exactly what was written, and goes on with it.
 func TestGolden(t *testing.T) {
 	current := filepath.Join("testdata", goldenDirs[len(goldenDirs)-1])
 	if *update {
 		must(t, os.RemoveAll(current))
-		writeGolden(t, current)
+		writeGolden(t, current, goldenCodecs)
 		must(t, os.Remove(filepath.Join(current, "LOCK")))
 	}
-	g := writeGolden(t, t.TempDir())
+	g := writeGolden(t, t.TempDir(), goldenCodecs)
 	for _, name := range goldenDirs {
 		t.Run(name, func(t *testing.T) {
 			original := filepath.Join("testdata", name)

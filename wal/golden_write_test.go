@@ -20,15 +20,19 @@ type golden struct {
 	dropped map[string][2]uint64
 }
 
-// goldenData is record n of a stream. Some are large enough for a block of their own.
+// goldenData is record n of a stream. Some are large enough for a block of their own, some can be compressed.
 func goldenData(stream string, n int) []byte {
 	size := []int{24, 130, 60, 900, 24, 48, 5200}[(n+len(stream))%7]
-	return data(stream, n, size)
+	b := fmt.Appendf(nil, "%s %d ", stream, n)
+	for x := uint32(n); len(b) < size; x = x*1664525 + 1013904223 {
+		b = append(b, byte(x>>24)|byte(n%2*0xf8))
+	}
+	return b
 }
 
 // writeGolden writes a log with something of everything that the format knows, and says what it holds. It uses nothing
 // that the first version of the program did not have, because that one has to write it too.
-func writeGolden(t *testing.T, dir string) golden {
+func writeGolden(t *testing.T, dir string, options func(part int, o wal.Options) wal.Options) golden {
 	t.Helper()
 	g := golden{
 		records: map[string][][]byte{}, state: map[string]string{}, open: map[string][]uint64{}, ends: map[string]uint64{},
@@ -40,7 +44,7 @@ func writeGolden(t *testing.T, dir string) golden {
 		b.Entries = append(b.Entries, wal.Entry{Stream: stream, Time: at, Data: d})
 	}
 	// Three records of 2021 that are too old.
-	l := open(t, dir, wal.Options{SegmentBytes: small, NewEpoch: 7, MaxAge: time.Hour})
+	l := open(t, dir, options(0, wal.Options{SegmentBytes: small, NewEpoch: 7, MaxAge: time.Hour}))
 	cursor(t, l, "late", "aged")
 	for range 3 {
 		var b wal.Batch
@@ -51,17 +55,21 @@ func writeGolden(t *testing.T, dir string) golden {
 	g.dropped["aged"] = [2]uint64{1, 3}
 	g.ends["late on aged"] = 3
 
-	l = open(t, dir, wal.Options{SegmentBytes: small, NewEpoch: 8})
+	l = open(t, dir, options(0, wal.Options{SegmentBytes: small, NewEpoch: 8}))
 	for _, name := range [][2]string{{"quick", "level"}, {"slow", "level"}, {"quick", "alarm/ä"}} {
 		cursor(t, l, name[0], name[1])
 	}
-	for n := range 60 {
+	for n := range 51 {
+		if n == 17 || n == 34 {
+			closeLog(t, l)
+			l = open(t, dir, options(n/17, wal.Options{SegmentBytes: small, NewEpoch: 8}))
+		}
 		var b wal.Batch
 		for i := range 1 + n%3 {
 			add(&b, []string{"level", "alarm/ä", "level"}[(n+i)%3], time.Unix(1.7e9+int64(n), int64(i)))
 		}
 		key := fmt.Sprint("key ", n%13)
-		if n == 50 {
+		if n == 40 {
 			b.State = []wal.Change{{Key: key}}
 			delete(g.state, key)
 		} else {
@@ -73,14 +81,14 @@ func writeGolden(t *testing.T, dir string) golden {
 	closeLog(t, l)
 
 	// Outcomes: everything for one cursor, with holes for another, a few for the third.
-	l = open(t, dir, wal.Options{SegmentBytes: small, NewEpoch: 8})
+	l = open(t, dir, options(0, wal.Options{SegmentBytes: small, NewEpoch: 8}))
 	for _, c := range []struct {
 		uplink, stream string
 		read           int
 		hole           func(seq uint64) bool
 		drop           []uint64
 	}{
-		{"quick", "level", 80, func(s uint64) bool { return s > 60 && s%5 == 0 }, []uint64{17, 71}},
+		{"quick", "level", 60, func(s uint64) bool { return s > 45 && s%5 == 0 }, []uint64{17, 51}},
 		{"slow", "level", 40, func(s uint64) bool { return s > 12 && s%3 != 0 }, nil},
 		{"quick", "alarm/ä", 60, func(uint64) bool { return false }, []uint64{2}},
 	} {

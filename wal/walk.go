@@ -1,9 +1,11 @@
 package wal
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // This file goes through the trees of a segment by its pages and past what is damaged, for those who want to know what
@@ -201,9 +203,12 @@ func (r *pageReader) blocks(q bucketAt, from uint64, found func(foundBlock) erro
 
 var errNoBlock = errors.New("its block cannot be reached")
 
-// eachRecord goes through all records of a checked block.
+// maxStreams bounds the number of a stream, as the state does.
+const maxStreams = 1 << 20
+
+// eachRecord goes through all records of a block.
 func eachRecord(b block, fn func(stream uint32, r Record) error) error {
-	d := decoder{b: b.raw[blockHeader:]}
+	d := decoder{b: b.body}
 	next := map[uint64]uint64{}
 	n := d.count(2)
 	for range n {
@@ -216,7 +221,7 @@ func eachRecord(b block, fn func(stream uint32, r Record) error) error {
 	if n == 0 {
 		return nil // it stands for records that were lost
 	}
-	at := int64(binary.LittleEndian.Uint64(b.raw[16:]))
+	at := b.time
 	for pos := b.first; pos <= b.last; pos++ {
 		s := d.uvarint()
 		size := d.count(1)
@@ -227,7 +232,7 @@ func eachRecord(b block, fn func(stream uint32, r Record) error) error {
 			return fmt.Errorf("%w: record at %d", ErrDamaged, pos)
 		}
 		next[s] = seq + 1
-		if err := fn(uint32(s), Record{Seq: seq, Time: unixTime(at), Data: data, pos: pos}); err != nil {
+		if err := fn(uint32(s), Record{Seq: seq, Time: time.Unix(0, at), Data: data, pos: pos}); err != nil {
 			return err
 		}
 	}
@@ -238,23 +243,26 @@ func eachRecord(b block, fn func(stream uint32, r Record) error) error {
 }
 
 // isFiller tells whether a block stands for records that were lost: its table of streams is empty.
-func isFiller(b block) bool { return len(b.raw) > blockHeader && b.raw[blockHeader] == 0 }
+func isFiller(b block) bool { return len(b.body) > 0 && b.body[0] == 0 }
 
 // fillers returns blocks that stand for the lost positions first..last. A reader finds none of its records in them and goes
 // on, so the positions of a log have no gap even where its records have.
-func fillers(first, last uint64, at int64) []block {
+func fillers(p *packer, first, last uint64, at int64) []block {
 	var out []block
 	for first <= last {
 		n := min(last-first+1, maxBlock)
-		// A block is at least as long as it has records, which is checked when it is read.
+		// A body is at least as long as it has records, which is checked when it is read. Zeroes pack well.
 		raw := make([]byte, blockHeader+n)
 		raw[0] = blockMagic
 		binary.LittleEndian.PutUint32(raw[4:], uint32(n))
 		binary.LittleEndian.PutUint64(raw[8:], first)
 		binary.LittleEndian.PutUint64(raw[16:], uint64(at))
 		binary.LittleEndian.PutUint32(raw[24:], uint32(n))
+		binary.LittleEndian.PutUint32(raw[32:], uint32(n))
+		p.reset()
+		raw = bytes.Clone(p.pack(raw))
 		binary.LittleEndian.PutUint32(raw[28:], blockSum(raw))
-		out = append(out, block{first: first, last: first + n - 1, raw: raw})
+		out = append(out, block{first: first, last: first + n - 1, time: at, raw: raw})
 		first += n
 	}
 	return out
