@@ -183,3 +183,105 @@ func SetVersion(path string, version byte) error {
 	})
 	return errors.Join(err, db.Close())
 }
+
+// RawBlock is a block as it lies in a file.
+type RawBlock struct {
+	Raw     []byte
+	Records []RawRecord
+}
+
+// RawRecord names a record by the number of its stream.
+type RawRecord struct {
+	Stream uint32
+	Seq    uint64
+}
+
+// RawBlocks returns the blocks of a sound segment.
+func RawBlocks(path string) ([]RawBlock, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	m, err := readMeta(f)
+	if err != nil {
+		return nil, err
+	}
+	r := pageReader{f: f, meta: m}
+	torn := func(_ uint64, err error) error { return err }
+	tops, err := r.topBuckets(torn)
+	if err != nil {
+		return nil, err
+	}
+	var out []RawBlock
+	var u unpacker
+	err = r.blocks(tops[bucketQueue], 0, func(fb foundBlock) error {
+		b, err := decodeBlock(fb.raw, &u)
+		if err != nil {
+			return err
+		}
+		o := RawBlock{Raw: append([]byte(nil), fb.raw...)}
+		err = eachRecord(b, func(stream uint32, r Record) error {
+			o.Records = append(o.Records, RawRecord{stream, r.Seq})
+			return nil
+		})
+		out = append(out, o)
+		return err
+	}, torn)
+	return out, err
+}
+
+// Reuse makes the segment file at path one that was another segment before: the pages of the former life that the present
+// one has not used are still in it.
+func Reuse(path, former string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	s, err := readSummary(path, true)
+	if err != nil {
+		return err
+	}
+	m, err := readMeta(f)
+	if err != nil {
+		return err
+	}
+	r := pageReader{f: f, meta: m}
+	torn := func(_ uint64, err error) error { return err }
+	tops, err := r.topBuckets(torn)
+	if err != nil {
+		return err
+	}
+	db, err := openBolt(former, &Options{SegmentBytes: minSegmentBytes}, false)
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range []string{bucketQueue, bucketState} {
+			if err := tx.DeleteBucket([]byte(name)); err != nil {
+				return err
+			}
+			if _, err := tx.CreateBucket([]byte(name)); err != nil {
+				return err
+			}
+		}
+		return putSingle(tx, bucketHead, s.header.encode())
+	})
+	seg := segment{path: former, db: db}
+	var changes []Change
+	for k, v := range s.state {
+		changes = append(changes, Change{Key: k, Value: v})
+	}
+	if err == nil {
+		err = r.blocks(tops[bucketQueue], 0, func(fb foundBlock) error {
+			_, _, err := seg.write([]block{{first: fb.key, raw: append([]byte(nil), fb.raw...)}}, changes, &s.control)
+			changes = nil
+			return err
+		}, torn)
+	}
+	if err := errors.Join(err, db.Close()); err != nil {
+		return err
+	}
+	return os.Rename(former, path)
+}

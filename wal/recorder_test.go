@@ -85,7 +85,15 @@ func (r *Recorder) Under(o Options) Options {
 	}
 	o.files = systemFiles()
 	o.files = fileOps{
-		writeAt: o.files.writeAt, syncFile: o.files.syncFile,
+		writeAt: r.writeAt,
+		syncFile: func(f *os.File) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if n, ok := r.names[filepath.Base(f.Name())]; ok {
+				r.events = append(r.events, event{kind: flush, file: n})
+			}
+			return f.Sync()
+		},
 		rename: func(from, to string) error {
 			e := event{kind: rename, name: filepath.Base(from), to: filepath.Base(to)}
 			return note(e, func() error {
@@ -112,6 +120,22 @@ func (r *Recorder) Under(o Options) Options {
 		},
 	}
 	return o
+}
+
+// writeAt follows a plain file from its first byte on.
+func (r *Recorder) writeAt(f *os.File, b []byte, off int64) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name := filepath.Base(f.Name())
+	n, known := r.names[name]
+	if !known {
+		n = len(r.sizes)
+		r.names[name], r.sizes = n, append(r.sizes, 0)
+		r.events = append(r.events, event{kind: create, file: n, name: name})
+	}
+	r.sizes[n] = max(r.sizes[n], off+int64(len(b)))
+	r.events = append(r.events, event{kind: write, file: n, off: off, data: append([]byte(nil), b...)})
+	return f.WriteAt(b, off)
 }
 
 // opened follows a file that bbolt has opened for writing. bbolt has flushed what it wrote before.

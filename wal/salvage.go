@@ -188,7 +188,7 @@ func (s *salvage) look() (bool, error) {
 		}
 		f.sound = len(v.Problems) == v.strange
 	}
-	if f := s.files[len(s.files)-1]; f.check.Last > 0 {
+	if len(s.r.Problems) == 0 { // a damaged segment explains them
 		problems, jumps := c.unexplained()
 		for _, p := range problems {
 			s.problem(p.String())
@@ -278,19 +278,30 @@ func (s *salvage) number(headed []uint64) {
 	for _, n := range headed {
 		taken[n] = true
 	}
+	own := map[*salvageFile]bool{}
 	for again := true; again; {
 		again = false
 		for _, f := range s.files {
 			if f.headed || f.number == 0 || taken[f.number] || f.number+1 < s.low || f.number > s.high+1 {
 				continue
 			}
-			taken[f.number], again = true, true
+			taken[f.number], own[f], again = true, true, true
 			s.low, s.high = min(s.low, f.number), max(s.high, f.number)
 		}
 	}
 	for _, f := range s.files {
-		if !f.headed && !taken[f.number] {
-			f.number = 0
+		if f.headed || own[f] {
+			continue
+		}
+		f.number = 0
+		// Somebody else has the number of its name. What no meta page leads to may say which one it had.
+		i := slices.IndexFunc(f.roots, func(r root) bool { return r.header.uuid == s.uuid })
+		if i < 0 {
+			continue
+		}
+		if n := f.roots[i].header.number; !taken[n] && n+1 >= s.low && n <= s.high+1 {
+			f.number, f.headed, f.header, taken[n] = n, true, f.roots[i].header, true
+			s.low, s.high = min(s.low, n), max(s.high, n)
 		}
 	}
 }
@@ -554,14 +565,14 @@ func (s *salvage) conclude() {
 	s.moveCursors()
 }
 
-// moveCursors holds the cursors within the log. One of an older commit may stand before the oldest segment: what was freed
-// since had been passed.
+// moveCursors holds the cursors within the log. One that is guessed begins at the oldest record. One of an older commit may
+// stand before that, too: what was freed since had been passed, but what was taken away had not, so Open counts it.
 func (s *salvage) moveCursors() {
 	base, first := s.beginning()
 	for i := range s.ctl.cursors {
 		p := &s.ctl.cursors[i]
 		stream := s.st.cursors[p.id].stream
-		if int(stream) < len(first) && p.seq < first[stream] && !s.endKnown {
+		if int(stream) < len(first) && p.seq < first[stream] && s.r.NoCursors {
 			p.runs = shiftRuns(p.runs, first[stream]-p.seq)
 			p.seq, p.pos = first[stream], max(p.pos, base-1)
 		}
