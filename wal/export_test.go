@@ -3,6 +3,7 @@ package wal
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"reflect"
@@ -11,6 +12,7 @@ import (
 	"unsafe"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 )
 
 // Disk stands between bbolt and its files and makes failures. bbolt has no seam for that but a field of its own.
@@ -284,4 +286,66 @@ func Reuse(path, former string) error {
 		return err
 	}
 	return os.Rename(former, path)
+}
+
+// DropPages has the kernel forget a file, and returns how many pages were in memory before and are after.
+func DropPages(path string) (before, after int, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return 0, 0, err
+	}
+	if before, err = resident(f, fi.Size()); err != nil {
+		return before, 0, err
+	}
+	if err := dropPages(path); err != nil {
+		return before, 0, err
+	}
+	after, err = resident(f, fi.Size())
+	return before, after, err
+}
+
+// DropMapped does the same while the file is mapped and every page of it was touched.
+func DropMapped(path string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	m, err := syscall.Mmap(int(f.Fd()), 0, len(b), syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = syscall.Munmap(m) }()
+	for i := 0; i < len(m); i += pageSize {
+		b[0] += m[i]
+	}
+	if n, err := resident(f, int64(len(m))); err != nil || n == 0 {
+		return fmt.Errorf("%d pages are resident: %w", n, err)
+	}
+	return dropPages(path)
+}
+
+// CompareDirect compares what the kernel has of one file with what the medium has of another.
+func CompareDirect(cached, medium string) error {
+	f, err := os.Open(cached)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return compareDirect(f, medium, pageSize*4)
+}
+
+// InMemory tells whether a file lies on a file system that has no medium.
+func InMemory(path string) bool {
+	var s syscall.Statfs_t
+	return syscall.Statfs(path, &s) == nil && int64(s.Type) == unix.TMPFS_MAGIC
 }
