@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"time"
 )
 
@@ -175,4 +176,28 @@ func (r *blockReader) next() (rec Record, ok bool, err error) {
 		return rec, true, nil
 	}
 	return Record{}, false, nil
+}
+
+// entries returns all records of a block that was checked.
+func (b block) entries() ([]entry, error) {
+	d := decoder{b: b.raw[blockHeader:]}
+	next := map[uint64]uint64{}
+	for range d.count(2) {
+		stream, seq := d.uvarint(), d.uvarint()
+		next[stream] = seq
+	}
+	out := make([]entry, 0, b.last-b.first+1)
+	at := int64(binary.LittleEndian.Uint64(b.raw[16:]))
+	for pos := b.first; pos <= b.last && d.err == nil; pos++ {
+		stream, n := d.uvarint(), d.count(1)
+		at += d.varint()
+		data := d.take(n)
+		seq, known := next[stream]
+		if !known || stream > math.MaxUint32 {
+			d.fail()
+		}
+		next[stream] = seq + 1
+		out = append(out, entry{stream: uint32(stream), seq: seq, time: at, data: data})
+	}
+	return out, d.end("block")
 }

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -18,6 +19,11 @@ func (l *Log) run() {
 			movedAt = time.Time{}
 		} else if movedAt.IsZero() {
 			movedAt = time.Now()
+		}
+		if err := l.prepared(false); err != nil {
+			l.stop(err)
+			l.end()
+			return
 		}
 		wait, last := l.due(movedAt)
 		if wait > 0 {
@@ -119,7 +125,7 @@ func (l *Log) cycle(last bool) bool {
 			break
 		}
 	}
-	if err := l.free(); err != nil {
+	if err := errors.Join(l.free(), l.trimSpares()); err != nil {
 		return l.stop(err)
 	}
 	l.mu.Lock()
@@ -164,7 +170,7 @@ func (l *Log) take(last bool) []*item {
 
 // commitItems writes items, or only the cursors where there are none.
 func (l *Log) commitItems(items []*item) error {
-	if a := l.active(); a.bytes-a.empty >= l.o.SegmentBytes {
+	if l.segmentFull(items) {
 		// No room for a new segment is no reason not to use what is left of this one.
 		if err := l.rotate(); err != nil && !isNoSpace(err) {
 			return err
@@ -178,6 +184,17 @@ func (l *Log) commitItems(items []*item) error {
 		t.add(it)
 	}
 	return t.commit()
+}
+
+// segmentFull tells whether the next segment should begin: when the active one has its size, or when a commit of items would
+// make the file longer and it is well filled.
+func (l *Log) segmentFull(items []*item) bool {
+	a := l.active()
+	used, need := a.bytes-a.empty, int64(8*pageSize)
+	for _, it := range items {
+		need += int64(it.cost)
+	}
+	return used >= l.o.SegmentBytes || used >= l.o.SegmentBytes/2 && a.bytes+need > l.o.SegmentBytes
 }
 
 // finish acknowledges the items in flight and wakes the cursors.
@@ -220,10 +237,11 @@ func (l *Log) rotate() error {
 	}
 	c := l.ctl
 	c.newest, c.stateSum = 0, l.st.sum
-	next, err := createSegment(l.dir, &l.o, h, c, l.st.raw)
+	next, err := createSegment(l.dir, &l.o, l.takeSpare(), h, c, l.st.raw)
 	if err != nil {
 		return err
 	}
+	l.layout = layout{}
 	l.mu.Lock()
 	l.segs = append(slices.Clip(l.segs), next)
 	l.ctl.newest = 0
@@ -232,6 +250,7 @@ func (l *Log) rotate() error {
 	if err := a.seal(); err != nil {
 		return fmt.Errorf("seal segment: %w", err)
 	}
+	l.prepare()
 	return nil
 }
 
@@ -248,6 +267,9 @@ func (l *Log) stop(cause error) bool {
 
 // end fails what still waits when the committer ends.
 func (l *Log) end() {
+	if l.preparing != nil {
+		<-l.preparing // the file is emptied again at the next start
+	}
 	l.mu.Lock()
 	err := l.err
 	if err == nil {

@@ -39,10 +39,11 @@ type Log struct {
 	closing  bool
 
 	// What is committed. Written by the committer only.
-	ctl  control
-	st   store
-	segs []*segment // oldest first; the last one is active
-	ring ring
+	ctl    control
+	st     store
+	segs   []*segment // oldest first; the last one is active
+	spares []spare    // files for later segments; the first one is emptied first
+	ring   ring
 
 	open    map[uint32]*Cursor
 	err     error // why the log has stopped; wraps ErrStopped
@@ -54,9 +55,11 @@ type Log struct {
 	counts  counters
 
 	// The committer's own.
-	held     []DeadLetter // letters of a commit that failed for want of space
-	heldLost uint64       // letters that were given up since the last commit
-	aged     time.Time    // when max_age was last looked at
+	layout    layout
+	preparing chan error   // what comes of emptying the first spare; nil where nobody does
+	held      []DeadLetter // letters of a commit that failed for want of space
+	heldLost  uint64       // letters that were given up since the last commit
+	aged      time.Time    // when max_age was last looked at
 }
 
 // counters since the log was opened.

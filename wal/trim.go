@@ -73,7 +73,7 @@ func (l *Log) unlinkOldest() error {
 	l.segs = l.segs[1:len(l.segs):len(l.segs)]
 	l.retryAt = time.Time{} // there may be room again
 	l.mu.Unlock()
-	if err := oldest.remove(&l.o); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := l.retire(oldest); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("free segment: %w", err)
 	}
 	return nil
