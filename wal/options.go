@@ -42,6 +42,15 @@ type fileOps struct {
 	rename func(from, to string) error
 	remove func(path string) error
 	sync   func(path string) error // of a directory: its names; of a file: its contents
+
+	// Of a file that bbolt does not have open: bytes that are written to it, and its contents.
+	writeAt  func(f *os.File, b []byte, off int64) (int, error)
+	syncFile func(f *os.File) error
+}
+
+// systemFiles are the calls of the operating system.
+func systemFiles() fileOps {
+	return fileOps{rename: os.Rename, remove: os.Remove, sync: syncPath, writeAt: (*os.File).WriteAt, syncFile: (*os.File).Sync}
 }
 
 const (
@@ -83,7 +92,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Window = 4096
 	}
 	if o.files.sync == nil {
-		o.files = fileOps{rename: os.Rename, remove: os.Remove, sync: syncPath}
+		o.files = systemFiles()
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -83,7 +83,9 @@ func (r *Recorder) Under(o Options) Options {
 		r.events = append(r.events, e)
 		return nil
 	}
+	o.files = systemFiles()
 	o.files = fileOps{
+		writeAt: o.files.writeAt, syncFile: o.files.syncFile,
 		rename: func(from, to string) error {
 			e := event{kind: rename, name: filepath.Base(from), to: filepath.Base(to)}
 			return note(e, func() error {
@@ -192,6 +194,8 @@ func TakeNow(c *Cursor) ([]Record, error) { return c.take(c.l.o.Window, MaxCommi
 
 // Unflushed returns o without flushes of its own at the start, for a directory that is as good as the medium.
 func Unflushed(o Options) Options {
-	o.files = fileOps{rename: os.Rename, remove: os.Remove, sync: func(string) error { return nil }}
+	o.files = systemFiles()
+	o.files.sync = func(string) error { return nil }
+	o.files.syncFile = func(*os.File) error { return nil }
 	return o
 }
