@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"go.etcd.io/bbolt"
 )
 
 // This file rebuilds the directory as a power cut may leave it.
@@ -251,8 +253,33 @@ type Replica struct {
 // NewReplica returns a replica in an empty directory.
 func NewReplica(dir string) *Replica { return &Replica{Dir: dir, have: map[string][2]int{}} }
 
-// Forget has the next Build write everything again.
-func (p *Replica) Forget() { p.have = map[string][2]int{} }
+// Under returns o for a log in the replica: without flushes, because the directory is as good as the medium, and so that what
+// the log changes is built again.
+func (p *Replica) Under(o Options) Options {
+	o = Unflushed(o)
+	forget := func(path string) { delete(p.have, filepath.Base(path)) }
+	rename, remove, writeAt := o.files.rename, o.files.remove, o.files.writeAt
+	o.files.rename = func(from, to string) error { forget(from); forget(to); return rename(from, to) }
+	o.files.remove = func(path string) error { forget(path); return remove(path) }
+	o.files.writeAt = func(f *os.File, b []byte, off int64) (int, error) { forget(f.Name()); return writeAt(f, b, off) }
+	o.opened = func(db *bbolt.DB) {
+		write, _ := writePath(db)
+		old := *write
+		*write = func(b []byte, off int64) (int, error) {
+			forget(db.Path())
+			return old(b, off)
+		}
+	}
+	return o
+}
+
+// Unflushed returns o without flushes, for a directory that is as good as the medium.
+func Unflushed(o Options) Options {
+	o.files = systemFiles()
+	o.files.sync = func(string) error { return nil }
+	o.files.syncFile = func(*os.File) error { return nil }
+	return o
+}
 
 // Build makes the directory what a cut at this moment leaves under a variant.
 func (p *Replica) Build(m *Medium, v Variant, rnd *rand.Rand) error {

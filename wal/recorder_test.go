@@ -192,10 +192,9 @@ func (r *Recorder) begun(name string, content []byte) int {
 // TakeNow returns what Read would, without waiting.
 func TakeNow(c *Cursor) ([]Record, error) { return c.take(c.l.o.Window, MaxCommit) }
 
-// Unflushed returns o without flushes of its own at the start, for a directory that is as good as the medium.
-func Unflushed(o Options) Options {
-	o.files = systemFiles()
-	o.files.sync = func(string) error { return nil }
-	o.files.syncFile = func(*os.File) error { return nil }
-	return o
+// KeepOpen has each sealed segment opened at most once until the log is closed.
+func KeepOpen(l *Log) {
+	for _, s := range l.segs {
+		s.hold()
+	}
 }
