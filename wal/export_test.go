@@ -136,7 +136,7 @@ func CheckPages(path string) error {
 	if err != nil {
 		return err
 	}
-	db, err := openBolt(path, &Options{SegmentBytes: minSegmentBytes}, false)
+	db, err := openBolt(path, &Options{SegmentBytes: minSegmentBytes, files: systemFiles()}, false)
 	if err != nil {
 		return err
 	}

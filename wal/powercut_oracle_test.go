@@ -126,6 +126,7 @@ func (h *history) examine(dir string, o wal.Options, lo, hi int) (v view, wrong 
 			fault("does not close: %v", err)
 		}
 	}()
+	wal.KeepOpen(l)
 	p0 := h.prefix(0)
 	state := map[string]string{}
 	l.State("", func(k string, v []byte) bool { state[k] = string(v); return true })

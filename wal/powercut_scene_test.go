@@ -216,7 +216,9 @@ func (s *scene) interrupt(cut int, v wal.Variant, dir string) *scene {
 	look := t.TempDir()
 	if v == "" {
 		must(t, wal.NewReplica(dir).Build(medium, wal.Everything, s.rnd))
-		next.rec = s.rec.Killed(cut, dir)
+		var err error
+		next.rec, err = s.rec.Killed(cut, dir)
+		must(t, err)
 	} else {
 		must(t, wal.NewReplica(dir).Build(medium, v, s.rnd))
 		next.rec = wal.NewRecorder(dir)

@@ -13,13 +13,13 @@ import (
 	"edgegateway/wal"
 )
 
-// checkOptions open a log without anything that would change it.
-var checkOptions = wal.Options{SegmentBytes: small, NewEpoch: 9}
+// checkOptions open a log without anything that would change it: with these no segment is full.
+var checkOptions = wal.Options{SegmentBytes: 16 * small, NewEpoch: 9}
 
 // cut cuts the power after each event from one on, in each way; after some events only, where the budget is small.
 func (s *scene) cut(from int, control wal.Control, budget int) (points int, violations []string) {
 	replica := wal.NewReplica(s.t.TempDir())
-	o := wal.Unflushed(checkOptions)
+	o := replica.Under(checkOptions)
 	m := s.rec.DiskAt(from, control)
 	share := float64(budget) / float64(6*s.rec.Changes(from)+1)
 	for i := from; i < s.rec.Len() && points < budget && len(violations) < 20; i++ {
@@ -33,7 +33,6 @@ func (s *scene) cut(from int, control wal.Control, budget int) (points int, viol
 			if points++; points%goOnEach == 0 && len(wrong) == 0 {
 				s.goOn(replica.Dir, o)
 				_, wrong = s.h.examine(replica.Dir, o, lo, i)
-				replica.Forget()
 			}
 			for _, w := range wrong {
 				violations = append(violations, fmt.Sprintf("run %d, after %s, %s: %s", s.run, s.rec.Describe(i), v, w))
@@ -48,6 +47,7 @@ const goOnEach = 40
 
 // goOn writes to a log that was cut, so that pages are freed and used which the cut has left.
 func (s *scene) goOn(dir string, o wal.Options) {
+	o.SegmentBytes = small
 	l, err := wal.Open(dir, o)
 	must(s.t, err)
 	for n := range 3 {

@@ -94,7 +94,7 @@ func openBolt(path string, o *Options, readOnly bool) (db *bbolt.DB, err error) 
 	var file *os.File
 	bo := boltOptions(o, readOnly)
 	bo.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
-		f, err := os.OpenFile(name, flag, mode)
+		f, err := o.files.open(name, flag, mode)
 		file = f
 		return f, err
 	}
