@@ -190,7 +190,7 @@ func (l *Log) commitItems(items []*item) error {
 // make the file longer and it is well filled.
 func (l *Log) segmentFull(items []*item) bool {
 	a := l.active()
-	used, need := a.bytes-a.empty, int64(8*pageSize)
+	used, need := a.bytes-a.empty, int64(5*pageSize)
 	for _, it := range items {
 		need += int64(it.cost)
 	}
@@ -237,7 +237,11 @@ func (l *Log) rotate() error {
 	}
 	c := l.ctl
 	c.newest, c.stateSum = 0, l.st.sum
-	next, err := createSegment(l.dir, &l.o, l.takeSpare(), h, c, l.st.raw)
+	from, err := l.takeSpare()
+	if err != nil {
+		return err
+	}
+	next, err := createSegment(l.dir, &l.o, from, h, c, l.st.raw)
 	if err != nil {
 		return err
 	}

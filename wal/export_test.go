@@ -142,3 +142,13 @@ func CheckPages(path string) error {
 	}
 	return db.Close()
 }
+
+// EmptyFile is what an emptied file begins with.
+func EmptyFile() []byte { return emptyFile() }
+
+// Begun returns the number of the newest segment.
+func Begun(l *Log) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.active().number
+}

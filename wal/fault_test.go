@@ -570,15 +570,14 @@ func flipAll(b []byte, what string) {
 func TestFlippedBitInARecord(t *testing.T) {
 	dir := t.TempDir()
 	logWith(t, dir)
-	path := segments(t, dir)[1]
-	b, err := os.ReadFile(path)
-	must(t, err)
-	i := strings.Index(string(b), string(data("s", 10, 1000)))
-	if i < 0 {
-		t.Fatal("record 10 is not in the second segment")
+	for _, path := range segments(t, dir) {
+		b, err := os.ReadFile(path)
+		must(t, err)
+		if i := strings.Index(string(b), string(data("s", 10, 1000))); i >= 0 {
+			b[i+5000] ^= 4
+			must(t, os.WriteFile(path, b, 0o600))
+		}
 	}
-	b[i+5000] ^= 4
-	must(t, os.WriteFile(path, b, 0o600))
 	c := cursor(t, open(t, dir, wal.Options{SegmentBytes: small}), "u", "s")
 	expect(t, c, "s", 1, 9, 10_000)
 	for range 2 {

@@ -46,8 +46,12 @@ func (l *Log) recoverFiles() error {
 		if err := follows(&last, &sum, i == 0, n); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
 		l.segs = append(l.segs, &segment{
-			path: path, number: n, base: sum.header.base, first: sum.header.first, bytes: sum.bytes, newest: sum.control.newest,
+			disk: onDisk(info), path: path, number: n, base: sum.header.base, first: sum.header.first, bytes: sum.bytes, newest: sum.control.newest,
 		})
 		last = sum
 	}

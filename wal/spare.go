@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // A drained segment is kept as a spare and becomes the next one, so that in steady state the files neither grow nor are
@@ -38,10 +39,21 @@ func (l *Log) recycles() bool {
 	return l.o.MaxBytes == 0 || l.o.MaxBytes >= 8*l.o.SegmentBytes
 }
 
+// fits tells whether a file of that many bytes on the disk is worth keeping.
+func (l *Log) fits(disk int64) bool { return disk >= l.o.SegmentBytes/2 && disk <= 2*l.o.SegmentBytes }
+
+// onDisk returns what a file takes, which is less than its length where nothing was written yet.
+func onDisk(info os.FileInfo) int64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return min(st.Blocks*512, info.Size())
+	}
+	return info.Size()
+}
+
 // retire frees the segment's space, or keeps its file.
 func (l *Log) retire(s *segment) error {
 	disk := max(s.disk, s.bytes)
-	keep := l.recycles() && len(l.spares) < maxSpares && disk >= l.o.SegmentBytes*3/4 && disk <= 2*l.o.SegmentBytes
+	keep := l.recycles() && len(l.spares) < maxSpares && l.fits(disk)
 	if keep && l.o.MaxBytes > 0 {
 		l.mu.Lock()
 		keep = l.diskLocked()+disk <= l.o.MaxBytes
@@ -105,16 +117,18 @@ func (l *Log) prepared(wait bool) error {
 	return fmt.Errorf("prepare segment: %w", err)
 }
 
-// takeSpare returns a clean spare, or the zero value.
-func (l *Log) takeSpare() spare {
-	if len(l.spares) == 0 || !l.spares[0].clean {
-		return spare{}
+// takeSpare returns a clean spare, or the zero value. It waits for one that is being emptied: that takes less than a new
+// file would cost the commits to come.
+func (l *Log) takeSpare() (spare, error) {
+	l.prepare()
+	if err := l.prepared(true); err != nil || len(l.spares) == 0 {
+		return spare{}, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.spares[0]
 	l.spares = append([]spare(nil), l.spares[1:]...)
-	return s
+	return s, nil
 }
 
 // trimSpares lets spares go before they keep records out.
@@ -174,9 +188,8 @@ func (l *Log) findSpares(entries []os.DirEntry) error {
 		if err != nil {
 			return err
 		}
-		if l.recycles() && len(l.spares) < maxSpares && info.Mode().IsRegular() &&
-			info.Size() >= l.o.SegmentBytes*3/4 && info.Size() <= 2*l.o.SegmentBytes {
-			l.spares = append(l.spares, spare{path: path, disk: info.Size()})
+		if l.recycles() && len(l.spares) < maxSpares && l.fits(onDisk(info)) {
+			l.spares = append(l.spares, spare{path: path, disk: onDisk(info)})
 			continue
 		}
 		if err := l.o.files.remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
