@@ -204,3 +204,45 @@ func TestSmallRecordsShareAPageAndComeBackInOrder(t *testing.T) {
 	}
 	closeLog(t, l)
 }
+
+// A commit flushes twice. What a rotation flushes beside that is shared by the commits of a segment, here as few as a segment
+// of the default size has with a thousand producers.
+func TestFlushesPerCommitInSteadyState(t *testing.T) {
+	dir := t.TempDir()
+	rec := wal.NewRecorder(dir)
+	var flushes, grown atomic.Int64
+	rec.OnCall(func(c wal.Call) error {
+		switch c {
+		case wal.PagesFlush, wal.MetaFlush, wal.PlainFlush, wal.DirFlush:
+			flushes.Add(1)
+		case wal.Create:
+			grown.Add(1)
+		default:
+		}
+		return nil
+	})
+	l := open(t, dir, rec.Under(wal.Options{SegmentBytes: 1 << 20}))
+	c := cursor(t, l, "u", "s")
+	n := 1
+	until := func(begun uint64) {
+		for wal.Begun(l) < begun {
+			must(t, put(t, l, batch("s", n, n+59, 256)))
+			c.Done(expect(t, c, "s", n, n+59, 256)...)
+			n += 60
+		}
+	}
+	until(4)
+	commits := l.Stats().Commits
+	flushes.Store(0)
+	grown.Store(0)
+	until(12)
+	ratio := float64(flushes.Load()) / float64(l.Stats().Commits-commits)
+	t.Logf("%.3f flushes per commit over 8 rotations", ratio)
+	if ratio < 2 || ratio > 2.3 {
+		t.Errorf("%.3f flushes per commit, want 2.0 to 2.3", ratio)
+	}
+	if n := grown.Load(); n > 0 {
+		t.Errorf("%d files were made in steady state, want none", n)
+	}
+	closeLog(t, l)
+}
