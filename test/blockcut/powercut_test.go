@@ -97,6 +97,7 @@ func (c *cutter) look(d *blockdev.Device, at string, cut blockdev.Cut, more stri
 	t := c.s.t
 	c.points++
 	var wrong []string
+	must(t, d.Warm(0, journal))
 	dir, err := mount(d, at, c.s.p.ext4)
 	if err != nil {
 		wrong = []string{fmt.Sprintf("the file system does not mount: %v", err)}
@@ -124,7 +125,7 @@ func TestPowerCut(t *testing.T) {
 		for i, p := range profiles() {
 			t.Run(p.name, func(t *testing.T) {
 				t.Parallel()
-				d := newDevice(t, 24)
+				d := newDevice(t, imageMiB)
 				var sum shown
 				for left, seed := (want+2)/3, uint64(i); left > 0 && !t.Failed(); seed += 3 {
 					s := newScene(t, d, p, seed)
@@ -147,6 +148,36 @@ func TestPowerCut(t *testing.T) {
 	line := fmt.Sprintf("power-cut block: points %d violations %d", points.Load(), violations.Load())
 	t.Log(line)
 	report(line)
+}
+
+// TestPowerCutControl takes away what the log relies on: the same cuts must find that.
+func TestPowerCutControl(t *testing.T) {
+	for _, test := range []struct {
+		name, ext4 string
+		lies       int
+	}{
+		{name: "no barrier: ext4 flushes nothing", ext4: "barrier=0"},
+		{name: "the device flushes one flush later than it says", lies: 1},
+		{name: "the device flushes ten flushes later than it says", lies: 10},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := profiles()[0]
+			p.ext4 = test.ext4
+			s := newScene(t, newDevice(t, imageMiB), p, 1)
+			s.perform()
+			c := newCutter(s)
+			c.lies = test.lies
+			c.cut(400)
+			line := fmt.Sprintf("power-cut block control: %s: points %d violations %d", test.name, c.points, len(c.wrong))
+			report(line)
+			if t.Log(line); len(c.wrong) == 0 {
+				t.Fatal("found nothing, want violations")
+			}
+			for _, w := range c.wrong {
+				t.Log(w)
+			}
+		})
+	}
 }
 
 // perScene bounds the points of one scene, so that a long run has many scenes.

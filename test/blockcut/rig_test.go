@@ -55,6 +55,11 @@ func must(t testing.TB, err error) {
 	}
 }
 
+const (
+	imageMiB = 24
+	journal  = 1060 * 4096 // where mkfs.ext4 puts the journal of such an image: it lies before this
+)
+
 // newDevice returns a device with an empty ext4 of so many MiB, with a journal. It is small, so that a mount reads little.
 func newDevice(t testing.TB, mib int) *blockdev.Device {
 	t.Helper()
@@ -64,7 +69,7 @@ func newDevice(t testing.TB, mib int) *blockdev.Device {
 	if out, err := mkfs.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	d, err := blockdev.New(int64(mib)<<20, blockdev.Options{Image: image})
+	d, err := blockdev.New(int64(mib)<<20, blockdev.Options{Image: image, SectorSize: 4096})
 	must(t, err)
 	closeAfter(t, d)
 	return d

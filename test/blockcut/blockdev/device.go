@@ -3,6 +3,7 @@ package blockdev
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/rpc"
 	"os"
 	"os/exec"
@@ -18,6 +19,8 @@ import (
 type Device struct {
 	h    *host
 	n    int
+	o    Options
+	size int64
 	file *os.File
 
 	mu    sync.Mutex // guards the fields below
@@ -39,6 +42,9 @@ type host struct {
 func New(size int64, o Options) (*Device, error) {
 	if size <= 0 || size%pageSize != 0 {
 		return nil, fmt.Errorf("size of a device is %d (want a multiple of %d)", size, pageSize)
+	}
+	if o.SectorSize == 0 {
+		o.SectorSize = sectorSize
 	}
 	h, err := newHost()
 	if err != nil {
@@ -81,7 +87,7 @@ func (h *host) open() error {
 }
 
 func (h *host) add(size int64, o Options) (*Device, error) {
-	d := &Device{h: h}
+	d := &Device{h: h, o: o, size: size}
 	if err := h.rpc.Call("Device.New", Make{Size: size, Image: o.Image, Timing: o.Timing}, &d.n); err != nil {
 		return nil, err
 	}
@@ -90,7 +96,7 @@ func (h *host) add(size int64, o Options) (*Device, error) {
 		return nil, err
 	}
 	d.file = os.NewFile(uintptr(fd), "device")
-	if d.loop, err = attach(d.file); err != nil {
+	if d.loop, err = attach(d.file, d.o.SectorSize); err != nil {
 		return nil, errors.Join(err, d.file.Close())
 	}
 	h.mu.Lock()
@@ -123,11 +129,7 @@ func (h *host) stop() error {
 
 // Replica makes another device of the same size, for Cut.
 func (d *Device) Replica() (*Device, error) {
-	fi, err := d.file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return d.h.add(fi.Size(), Options{})
+	return d.h.add(d.size, Options{SectorSize: d.o.SectorSize})
 }
 
 // Path returns the device's path. It is another one after Reset and Cut.
@@ -233,10 +235,19 @@ func (d *Device) change(do func() error) error {
 	if err := do(); err != nil {
 		return err
 	}
-	loop, err := attach(d.file)
+	loop, err := attach(d.file, d.o.SectorSize)
 	if err != nil {
 		return err
 	}
 	d.loop = loop
 	return nil
+}
+
+// Warm has the kernel read a range of the device in few large requests, so that a mount that needs it in small pieces, as
+// the replay of a journal does, finds it in memory.
+func (d *Device) Warm(off, n int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, err := io.Copy(io.Discard, io.NewSectionReader(d.loop, off, n))
+	return err
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // attach makes a loop device of a file. It detaches itself when its last user closes it.
-func attach(file *os.File) (*os.File, error) {
+func attach(file *os.File, sector int) (*os.File, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -27,7 +27,7 @@ func attach(file *os.File) (*os.File, error) {
 			return nil, err
 		}
 		c := unix.LoopConfig{
-			Fd: uint32(file.Fd()), Size: sectorSize, Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_DIRECT_IO | unix.LO_FLAGS_AUTOCLEAR},
+			Fd: uint32(file.Fd()), Size: uint32(sector), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_DIRECT_IO | unix.LO_FLAGS_AUTOCLEAR},
 		}
 		err = unix.IoctlLoopConfigure(int(loop.Fd()), &c)
 		runtime.KeepAlive(file)

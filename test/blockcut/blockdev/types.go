@@ -80,4 +80,7 @@ func EMMC() Timing {
 type Options struct {
 	Image  string // file with the first contents; what it does not have is zeros
 	Timing Timing
+	// SectorSize is what the kernel takes for the size of a sector: 512 by default, or 4096. With 4096 a mount of ext4 keeps
+	// what Warm has read. A cut tears sectors of 512 bytes in either case.
+	SectorSize int
 }
