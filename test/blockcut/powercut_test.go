@@ -26,12 +26,15 @@ type cutter struct {
 	atSecond string
 }
 
-func newCutter(s *scene) *cutter {
-	return &cutter{s: s, replica: newReplica(s.t, s.d), second: newReplica(s.t, s.d), at: s.t.TempDir(), atSecond: s.t.TempDir()}
+// newCutter returns one that works on the scenes of a device, one after the other.
+func newCutter(t *testing.T, d *blockdev.Device) *cutter {
+	return &cutter{replica: newReplica(t, d), second: newReplica(t, d), at: t.TempDir(), atSecond: t.TempDir()}
 }
 
-// cut cuts before each event, in each way that makes a difference; before some events only, where the budget is small.
-func (c *cutter) cut(budget int) {
+// cut cuts before each event of a scene, in each way that makes a difference; before some events only, where the budget is
+// small. It returns how many points there were, and what was wrong.
+func (c *cutter) cut(s *scene, budget int) (points int, wrong []string) {
+	c.s, c.points, c.wrong = s, 0, nil
 	events, err := c.s.d.Events()
 	must(c.s.t, err)
 	open := waiting(events)
@@ -48,10 +51,11 @@ func (c *cutter) cut(budget int) {
 			cut := blockdev.Cut{At: n, Variant: v, Seed: c.s.rnd.Uint64(), Lies: c.lies}
 			c.examine(cut)
 			if c.points >= budget || len(c.wrong) >= 20 {
-				return
+				return c.points, c.wrong
 			}
 		}
 	}
+	return c.points, c.wrong
 }
 
 // places yields where a cut is another one than the cut before: before each write and flush, and at the end.
@@ -126,17 +130,17 @@ func TestPowerCut(t *testing.T) {
 			t.Run(p.name, func(t *testing.T) {
 				t.Parallel()
 				d := newDevice(t, imageMiB)
+				c := newCutter(t, d)
 				var sum shown
 				for left, seed := (want+2)/3, uint64(i); left > 0 && !t.Failed(); seed += 3 {
 					s := newScene(t, d, p, seed)
 					s.perform()
 					sum.add(s)
-					c := newCutter(s)
-					c.cut(min(left, perScene))
-					left -= c.points
-					points.Add(int64(c.points))
-					violations.Add(int64(len(c.wrong)))
-					for _, w := range c.wrong {
+					n, wrong := c.cut(s, min(left, perScene))
+					left -= n
+					points.Add(int64(n))
+					violations.Add(int64(len(wrong)))
+					for _, w := range wrong {
 						t.Errorf("scene %d, %s", seed, w)
 					}
 				}
@@ -163,17 +167,18 @@ func TestPowerCutControl(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			p := profiles()[0]
 			p.ext4 = test.ext4
-			s := newScene(t, newDevice(t, imageMiB), p, 1)
+			d := newDevice(t, imageMiB)
+			s := newScene(t, d, p, 1)
 			s.perform()
-			c := newCutter(s)
+			c := newCutter(t, d)
 			c.lies = test.lies
-			c.cut(400)
-			line := fmt.Sprintf("power-cut block control: %s: points %d violations %d", test.name, c.points, len(c.wrong))
+			points, wrong := c.cut(s, 400)
+			line := fmt.Sprintf("power-cut block control: %s: points %d violations %d", test.name, points, len(wrong))
 			report(line)
-			if t.Log(line); len(c.wrong) == 0 {
+			if t.Log(line); len(wrong) == 0 {
 				t.Fatal("found nothing, want violations")
 			}
-			for _, w := range c.wrong {
+			for _, w := range wrong {
 				t.Log(w)
 			}
 		})

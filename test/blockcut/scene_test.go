@@ -50,9 +50,11 @@ type scene struct {
 	h     history
 	fault blockdev.Fault // comes when the producers begin
 
-	log   *wal.Log
-	begun int // segments
-	freed int // segments
+	log     *wal.Log
+	begun   int // segments
+	freed   int // segments
+	met     int // 1: the fault came
+	stopped int // 1: the log has stopped
 }
 
 func newScene(t *testing.T, d *blockdev.Device, p profile, seed uint64) *scene {
@@ -118,6 +120,9 @@ func (s *scene) finish(dir string) {
 	if stopped != nil && (s.fault.Ops == 0 || !errors.Is(stopped, wal.ErrStopped)) {
 		t.Errorf("log has stopped: %v", stopped)
 	}
+	if stopped != nil {
+		s.stopped = 1
+	}
 	s.h.fin = s.log.Stats().Ranges
 	switch err := s.log.Close(); {
 	case err == nil:
@@ -135,6 +140,11 @@ func (s *scene) finish(dir string) {
 		s.begun, s.freed = last, first-1
 	}
 	must(t, s.d.Unmount())
+	counts, err := s.d.Counts()
+	must(t, err)
+	if counts.Failed > 0 {
+		s.met = 1
+	}
 }
 
 func (s *scene) produce(producer int, stream string, rnd *rand.Rand) {
