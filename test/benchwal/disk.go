@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -121,9 +122,21 @@ func (d *disk) mountLoop(base string, size int64) error {
 		return undo(fmt.Errorf("mount: %w", err))
 	}
 	d.onClose(func() error { return command("losetup", "-d", loop) })
-	d.onClose(func() error { return unix.Unmount(mnt, 0) })
+	d.onClose(func() error { return unmount(mnt) })
 	d.dir, d.what = mnt, "ext4 with journal on a loop device"
 	return nil
+}
+
+// unmount waits a little for files that a peer closes in the background. What it never closes is taken from it, so that
+// nothing is left mounted; the loop device then goes with the process.
+func unmount(mnt string) error {
+	for range 50 {
+		if err := unix.Unmount(mnt, 0); !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return unix.Unmount(mnt, unix.MNT_DETACH)
 }
 
 func writeZeroes(path string, size int64) error {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
-
-	"edgegateway/wal"
 )
 
 // lanes are logs side by side on one disk, among which producers are spread.
@@ -28,16 +26,17 @@ func (s *lanes) close() error {
 	return errors.Join(errs...)
 }
 
-func openLanes(n int) contender {
+func (b *bench) openLanes(n int) contender {
 	return contender{name: fmt.Sprintf("lanes-%d", n), open: func(dir string) (subject, error) {
 		s := &lanes{}
 		o, _ := options("")
+		o.SegmentBytes = 4 * mib // that of small lanes
 		for i := range n {
-			l, err := wal.Open(fmt.Sprintf("%s/%d", dir, i), o)
+			l, err := b.ourLog("", o).open(fmt.Sprintf("%s/%d", dir, i))
 			if err != nil {
 				return nil, errors.Join(err, s.close())
 			}
-			s.logs = append(s.logs, ours{l})
+			s.logs = append(s.logs, l)
 		}
 		return s, nil
 	}}
@@ -46,7 +45,8 @@ func openLanes(n int) contender {
 // measureLanes compares several lanes with a single one under the same 64 producers.
 func (b *bench) measureLanes(ctx context.Context) error {
 	b.progress("lanes: 64 producers on 1, 2, 4 and 8 lanes")
-	r, err := b.compare(ctx, cell{64, incompressible, goal{}}, []contender{openLanes(1), openLanes(2), openLanes(4), openLanes(8)})
+	all := []contender{b.openLanes(1), b.openLanes(2), b.openLanes(4), b.openLanes(8)}
+	r, err := b.compare(ctx, cell{64, incompressible, goal{}}, all)
 	if err != nil {
 		return err
 	}

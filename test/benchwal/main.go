@@ -38,6 +38,8 @@ type form struct {
 	small   int           // commits of one record before and after the backlog
 	wear    time.Duration
 	image   int64 // bytes of the device
+	raw     int64 // bytes of the reference's file
+	fresh   bool  // leave logs as they are when new
 }
 
 const (
@@ -49,11 +51,11 @@ const (
 func forms() (full, brief form) {
 	full = form{
 		name: "full", turn: 250 * time.Millisecond, rounds: 9, steady: 8 * time.Second, backlog: gib, small: 400,
-		wear: time.Minute, image: 3 * gib / 2,
+		wear: time.Minute, image: 3 * gib / 2, raw: 192 * mib,
 	}
 	brief = form{
 		name: "short", turn: 100 * time.Millisecond, rounds: 3, steady: 1500 * time.Millisecond, backlog: 128 * mib, small: 100,
-		wear: 8 * time.Second, image: 512 * mib,
+		wear: 8 * time.Second, image: 640 * mib, raw: 64 * mib,
 	}
 	return full, brief
 }

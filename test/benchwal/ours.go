@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"reflect"
@@ -28,15 +29,45 @@ func options(codec string) (wal.Options, bool) {
 	return o, true
 }
 
-// ourLog is the log with its defaults, each record urgent: somebody waits for it.
-func ourLog(name string, o wal.Options) contender {
+// ourLog is the log with its defaults, each record urgent: somebody waits for it. Two rotations lie behind it already,
+// because a log is new only once.
+func (b *bench) ourLog(name string, o wal.Options) contender {
 	return contender{name: name, how: "defaults, each record urgent", open: func(dir string) (subject, error) {
 		l, err := wal.Open(dir, o)
 		if err != nil {
 			return nil, err
 		}
+		if !b.form.fresh {
+			err = prefill(l, 5*segmentBytes(o)/2)
+		}
+		if err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
 		return ours{l}, nil
 	}}
+}
+
+func segmentBytes(o wal.Options) int64 {
+	if o.SegmentBytes == 0 {
+		return 16 * mib
+	}
+	return o.SegmentBytes
+}
+
+// prefill appends size bytes in large commits. Nobody reads them, so they go with their segments.
+func prefill(l *wal.Log, size int64) error {
+	const each = 512
+	p := newPayloads(incompressible)
+	for ; size > 0; size -= each * payloadBytes {
+		b := wal.Batch{Entries: make([]wal.Entry, each), Urgent: true}
+		for i := range b.Entries {
+			b.Entries[i] = wal.Entry{Stream: stream, Time: time.Now(), Data: p.next()}
+		}
+		if err := l.Append(context.Background(), b, nil); err != nil {
+			return err
+		}
+	}
+	return appendUrgent(l, p.next()) // in order: all before it is on the disk then
 }
 
 type ours struct{ *wal.Log }

@@ -1,15 +1,19 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	raftwal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/metadb"
 )
 
 // raftWAL stores a slice of entries for each group, as raft does with what it gets to replicate.
 func raftWAL() contender {
 	return contender{name: "hashicorp/raft-wal", how: "StoreLogs for each group", open: func(dir string) (subject, error) {
-		l, err := raftwal.Open(dir, raftwal.WithLogger(hclog.NewNullLogger()))
+		meta := &metadb.BoltMetaDB{} // its own one would stay open after Close
+		l, err := raftwal.Open(dir, raftwal.WithLogger(hclog.NewNullLogger()), raftwal.WithMetaStore(meta))
 		if err != nil {
 			return nil, err
 		}
@@ -22,6 +26,6 @@ func raftWAL() contender {
 			}
 			return l.StoreLogs(logs)
 		}
-		return newGroup(0, commit, l.Close), nil
+		return newGroup(0, commit, func() error { return errors.Join(l.Close(), meta.Close()) }), nil
 	}}
 }

@@ -58,11 +58,11 @@ func (b *bench) measureRates(ctx context.Context) error {
 
 // contenders are the reference, our log, with compression off too where it has one, and the peers.
 func (b *bench) contenders() []contender {
-	all := []contender{rawLog(b.form.image / 8)}
+	all := []contender{rawLog(b.form.raw)}
 	o, _ := options("")
-	all = append(all, ourLog("ours", o))
+	all = append(all, b.ourLog("ours", o))
 	if o, ok := options("none"); ok {
-		all = append(all, ourLog("ours-none", o))
+		all = append(all, b.ourLog("ours-none", o))
 	}
 	return append(all, peers()...)
 }

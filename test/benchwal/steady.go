@@ -14,17 +14,13 @@ import (
 type load struct {
 	producers int
 	kind      string
-	segment   int64 // 0: the default
-	wear      goal  // bytes on the device per byte of payload
+	wear      goal // bytes on the device per byte of payload
 }
 
-// loads has small segments for one producer: with the default ones it would take minutes to fill a single one. Each
-// rotation costs flushes and bytes, so that counts against us.
 func loads() []load {
-	const small = mib
 	return []load{
-		{1, incompressible, small, atMost(64)}, {64, incompressible, 0, atMost(3)}, {1024, incompressible, 0, atMost(1.25)},
-		{1, telemetry, small, goal{}}, {64, telemetry, 0, goal{}}, {1024, telemetry, 0, atMost(.5)},
+		{1, incompressible, atMost(64)}, {64, incompressible, atMost(3)}, {1024, incompressible, atMost(1.25)},
+		{1, telemetry, goal{}}, {64, telemetry, goal{}}, {1024, telemetry, atMost(.5)},
 	}
 }
 
@@ -49,7 +45,6 @@ func (b *bench) steady(ctx context.Context, ld load) (err error) {
 		return err
 	}
 	o, _ := options("")
-	o.SegmentBytes = ld.segment
 	l, err := wal.Open(dir, o)
 	if err != nil {
 		return err
@@ -62,13 +57,18 @@ func (b *bench) steady(ctx context.Context, ld load) (err error) {
 	defer func() { err = errors.Join(err, d.stop()) }()
 
 	p, s := newPayloads(ld.kind), ours{l}
-	// The first segment is the dearest: its file grows.
-	if _, err := b.untilRotation(ctx, dir, s, p, ld.producers, b.form.steady/2, 1); err != nil {
-		return err
+	if !b.form.fresh {
+		if err := prime(l, dir, ld); err != nil {
+			return err
+		}
 	}
 	b.disk.settle()
 	device, commits, rotations := b.disk.counts(), l.Stats().Commits, newestSegment(dir)
-	records, err := b.untilRotation(ctx, dir, s, p, ld.producers, b.form.steady, 2)
+	rotationsWanted := 2
+	if ld.producers == 1 {
+		rotationsWanted = 1
+	}
+	records, err := b.untilRotation(ctx, dir, s, p, ld.producers, b.form.steady, rotationsWanted)
 	if err != nil {
 		return err
 	}
@@ -77,6 +77,25 @@ func (b *bench) steady(ctx context.Context, ld load) (err error) {
 	commits = l.Stats().Commits - commits - uint64(rotations) // the log counts the making of a segment as one
 	b.reportSteady(ld, records, int64(commits), rotations, device)
 	return nil
+}
+
+// prime brings a log to where its files have been in use for a while: two rotations, and the next one near for a single
+// producer, who would take minutes to fill a segment. So he meets more of them than he would in the long run.
+func prime(l *wal.Log, dir string, ld load) error {
+	o, _ := options("")
+	size := segmentBytes(o)
+	if err := prefill(l, 5*size/2); err != nil {
+		return err
+	}
+	if ld.producers > 1 {
+		return nil
+	}
+	for now := newestSegment(dir); newestSegment(dir) == now; {
+		if err := prefill(l, 256*kib); err != nil {
+			return err
+		}
+	}
+	return prefill(l, size-size/20-256*kib)
 }
 
 // untilRotation appends for d, and goes on for up to three times as long until there were that many rotations.

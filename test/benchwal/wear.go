@@ -32,7 +32,7 @@ func (b *bench) measureWear(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, u.stop()) }()
-	if _, err := poll(ctx, l, 3*time.Second); err != nil { // the first segment's beginning is not typical
+	if _, err := poll(ctx, l, min(3*time.Second, b.form.wear/4)); err != nil { // the first segment's beginning is not typical
 		return err
 	}
 	b.disk.settle()
