@@ -56,12 +56,12 @@ func TestEveryPartPrintsItsFigures(t *testing.T) {
 	for text := range strings.Lines(out.String()) {
 		m := line.FindStringSubmatch(strings.TrimSpace(text))
 		if m == nil {
-			t.Errorf("line %q is none of a figure", text)
-		} else if seen[m[1]] {
-			t.Errorf("figure %s comes twice", m[1])
-		} else {
-			seen[m[1]] = true
+			t.Fatalf("line %q is none of a figure", text)
 		}
+		if seen[m[1]] {
+			t.Errorf("figure %s comes twice", m[1])
+		}
+		seen[m[1]] = true
 	}
 	want := []string{"restart", "drain", "drain-memory", "segments-after", "outcome", "outcome-allocations"}
 	for _, c := range cells() {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -78,7 +79,7 @@ func clean(base string) error {
 	image := filepath.Join(base, "image")
 	if _, err := os.Stat(image); err == nil {
 		out, _ := exec.Command("losetup", "--noheadings", "-O", "NAME", "-j", image).Output()
-		for _, loop := range strings.Fields(string(out)) {
+		for loop := range strings.FieldsSeq(string(out)) {
 			if err := command("losetup", "-d", loop); err != nil {
 				return err
 			}
@@ -166,8 +167,8 @@ func (d *disk) onClose(f func() error) { d.release = append(d.release, f) }
 // close undoes everything that openDisk has made, the newest first.
 func (d *disk) close() error {
 	var errs []error
-	for i := len(d.release) - 1; i >= 0; i-- {
-		errs = append(errs, d.release[i]())
+	for _, release := range slices.Backward(d.release) {
+		errs = append(errs, release())
 	}
 	d.release = nil
 	return errors.Join(errs...)
@@ -226,6 +227,6 @@ func (d *disk) settle() {
 	if err != nil {
 		return
 	}
-	_ = unix.Syncfs(int(f.Fd()))
-	f.Close()
+	_ = unix.Syncfs(int(f.Fd())) // a failing disk shows in what is measured
+	_ = f.Close()                // it was only looked at
 }

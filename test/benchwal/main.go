@@ -116,22 +116,24 @@ func run() error {
 	return nil
 }
 
+// part is a group of figures that can be measured alone.
+type part struct {
+	name    string
+	measure func(context.Context) error
+}
+
 // all makes the measurements, or those that are named.
 func (b *bench) all(ctx context.Context, names []string) error {
-	parts := []struct {
-		name    string
-		measure func(context.Context) error
-	}{
-		{"rates", b.measureRates}, {"steady", b.measureSteady}, {"backlog", b.measureBacklog}, {"lanes", b.measureLanes},
-		{"outcomes", b.measureOutcomes}, {"wear", b.measureWear},
+	parts := []part{
+		{"rates", b.measureRates},
+		{"steady", b.measureSteady},
+		{"backlog", b.measureBacklog},
+		{"lanes", b.measureLanes},
+		{"outcomes", b.measureOutcomes},
+		{"wear", b.measureWear},
 	}
 	for _, name := range names {
-		if !slices.ContainsFunc(parts, func(p struct {
-			name    string
-			measure func(context.Context) error
-		}) bool {
-			return p.name == name
-		}) {
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
 			return fmt.Errorf("there is no part %q", name)
 		}
 	}

@@ -18,7 +18,9 @@ func (c cell) String() string { return fmt.Sprintf("%d-%s", c.producers, c.kind)
 
 func cells() []cell {
 	return []cell{
-		{1, incompressible, atLeast(.45)}, {64, incompressible, atLeast(.45)}, {1024, incompressible, atLeast(.75)},
+		{1, incompressible, atLeast(.45)},
+		{64, incompressible, atLeast(.45)},
+		{1024, incompressible, atLeast(.75)},
 		{1024, telemetry, atLeast(.95)},
 	}
 }
@@ -32,6 +34,7 @@ type row struct {
 }
 
 func (r *row) flushesPerRecord() float64 { return float64(r.total.flushes) / float64(r.total.records) }
+
 func (r *row) amplification() float64 {
 	return float64(r.total.bytes) / float64(r.total.records*payloadBytes)
 }
@@ -116,7 +119,7 @@ func (r *row) take(t turn, reference float64) {
 	r.ratios = append(r.ratios, t.rate()/reference)
 	r.total.records += t.records
 	r.total.elapsed += t.elapsed
-	r.total.counts.add(t.counts)
+	r.total.add(t.counts)
 }
 
 // reportRates prints a line for each log. The goal is one for ours with its defaults.

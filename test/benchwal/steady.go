@@ -19,8 +19,12 @@ type load struct {
 
 func loads() []load {
 	return []load{
-		{1, incompressible, atMost(64)}, {64, incompressible, atMost(3)}, {1024, incompressible, atMost(1.25)},
-		{1, telemetry, goal{}}, {64, telemetry, goal{}}, {1024, telemetry, atMost(.5)},
+		{1, incompressible, atMost(64)},
+		{64, incompressible, atMost(3)},
+		{1024, incompressible, atMost(1.25)},
+		{1, telemetry, goal{}},
+		{64, telemetry, goal{}},
+		{1024, telemetry, atMost(.5)},
 	}
 }
 
