@@ -56,7 +56,7 @@ func (b *bench) reportBacklog(built *buildResult, r *drainResult) {
 	b.report(figure{
 		name: "drain-memory", ours: float64(r.MostAnon-r.IdleAnon) / mb, reference: 12, unit: "MB above idle", goal: atMost(1),
 	})
-	b.note("RssAnon %s MB idle, %s MB at most", short(float64(r.IdleAnon)/mb), short(float64(r.MostAnon)/mb))
+	b.note("drain: RssAnon %s MB idle, %s MB at most", short(float64(r.IdleAnon)/mb), short(float64(r.MostAnon)/mb))
 	b.report(figure{name: "segments-after", ours: float64(r.SegmentsAfter), reference: 3, unit: "files", goal: atMost(1)})
 	if built.Small > 0 {
 		b.report(figure{name: "small-commit-after", ours: r.Small / 1e3, reference: built.Small / 1e3, unit: "KB", goal: atMost(1.1)})

@@ -11,7 +11,7 @@
 //	bench NAME ratio R (ours X UNIT, reference Y UNIT) (goal ≥ G)
 //
 // What a disk does in a second changes from one minute to the next, so whatever is timed is set against a reference that
-// was measured in turns of a quarter of a second with it, and the figure is the median of the rounds' ratios. Bytes and
+// was measured right before it, in turns of a quarter of a second, and the figure is the median of the ratios. Bytes and
 // flushes are not timed but counted, where they reach the device.
 //
 //	subject (ours, raw, peers) ──▶ ext4 with journal ──▶ loop device ──▶ image in build/, past the page cache

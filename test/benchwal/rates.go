@@ -29,7 +29,7 @@ func cells() []cell {
 type row struct {
 	name, how string
 	rates     []float64 // records/s, of each round
-	ratios    []float64 // to the reference of the same round
+	ratios    []float64 // to the turn of the reference before it
 	total     turn
 }
 
@@ -70,7 +70,7 @@ func (b *bench) contenders() []contender {
 	return append(all, peers()...)
 }
 
-// compare opens all logs and has them take turns: one after the other in each round, the reference first.
+// compare opens all logs and has them take turns, each of them right behind one of the reference, the first log.
 func (b *bench) compare(ctx context.Context, c cell, all []contender) (result *cellResult, err error) {
 	p := newPayloads(c.kind)
 	result = &cellResult{cell: c}
@@ -93,21 +93,29 @@ func (b *bench) compare(ctx context.Context, c cell, all []contender) (result *c
 		subjects = append(subjects, s)
 		result.rows = append(result.rows, row{name: k.name, how: k.how})
 	}
+	one := func(i int) (turn, error) {
+		if err := ctx.Err(); err != nil {
+			return turn{}, err
+		}
+		t, err := takeTurn(b.disk, subjects[i], p, c.producers, b.form.turn)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", all[i].name, err)
+		}
+		return t, err
+	}
 	for round := -1; round < b.form.rounds; round++ { // the first one warms up
-		reference := 0.0
-		for i, s := range subjects {
-			if err := ctx.Err(); err != nil {
+		for i := 1; i < len(all); i++ {
+			reference, err := one(0)
+			if err != nil {
 				return nil, err
 			}
-			t, err := takeTurn(b.disk, s, p, c.producers, b.form.turn)
+			t, err := one(i)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", all[i].name, err)
-			}
-			if i == 0 {
-				reference = t.rate()
+				return nil, err
 			}
 			if round >= 0 {
-				result.rows[i].take(t, reference)
+				result.rows[0].take(reference, reference.rate())
+				result.rows[i].take(t, reference.rate())
 			}
 		}
 	}

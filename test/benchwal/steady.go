@@ -68,11 +68,7 @@ func (b *bench) steady(ctx context.Context, ld load) (err error) {
 	}
 	b.disk.settle()
 	device, commits, rotations := b.disk.counts(), l.Stats().Commits, newestSegment(dir)
-	rotationsWanted := 2
-	if ld.producers == 1 {
-		rotationsWanted = 1
-	}
-	records, err := b.untilRotation(ctx, dir, s, p, ld.producers, b.form.steady, rotationsWanted)
+	records, err := b.untilRotation(ctx, dir, s, p, ld.producers, b.form.steady)
 	if err != nil {
 		return err
 	}
@@ -102,15 +98,17 @@ func prime(l *wal.Log, dir string, ld load) error {
 	return prefill(l, size-size/20-256*kib)
 }
 
-// untilRotation appends for d, and goes on for up to three times as long until there were that many rotations.
+// untilRotation appends for d, and goes on for up to three times as long until there were two rotations, or one of a
+// single producer.
 func (b *bench) untilRotation(
-	ctx context.Context, dir string, s subject, p *payloads, producers int, d time.Duration, rotations int,
+	ctx context.Context, dir string, s subject, p *payloads, producers int, d time.Duration,
 ) (records int64, err error) {
+	rotations := min(producers, 2)
 	first, began := newestSegment(dir), time.Now()
 	slice := min(d, 500*time.Millisecond)
 	for {
-		t, err := run1(s, p, producers, slice)
-		records += t
+		n, err := appendFor(s, p, producers, slice)
+		records += n
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -124,8 +122,8 @@ func (b *bench) untilRotation(
 	}
 }
 
-// run1 has producers append for d.
-func run1(s subject, p *payloads, producers int, d time.Duration) (int64, error) {
+// appendFor has producers append for d.
+func appendFor(s subject, p *payloads, producers int, d time.Duration) (int64, error) {
 	until := time.Now().Add(d)
 	counts, errs := make([]int64, producers), make([]error, producers)
 	var wg sync.WaitGroup
@@ -148,9 +146,9 @@ func run1(s subject, p *payloads, producers int, d time.Duration) (int64, error)
 
 func (b *bench) reportSteady(ld load, records, commits int64, rotations int, device counts) {
 	payload := float64(records * payloadBytes)
-	b.note("%d records in %d commits, %d rotations, %d flushes, %s MB", records, commits, rotations, device.flushes,
-		short(float64(device.bytes)/1e6))
 	name := fmt.Sprintf("%d-%s", ld.producers, ld.kind)
+	b.note("%s: %d records in %d commits, %d rotations, %d flushes, %s MB", name, records, commits, rotations, device.flushes,
+		short(float64(device.bytes)/1e6))
 	b.report(figure{
 		name: "written-" + name, ours: float64(device.bytes) / 1e6, reference: payload / 1e6, unit: "MB", goal: ld.wear,
 	})

@@ -49,7 +49,7 @@ func (b *bench) measureWear(ctx context.Context) (err error) {
 		return err
 	}
 	perDay := 86400 / b.form.wear.Seconds() / 1e9
-	b.note("%d commits, %d flushes, %s MB of payload, %s MB on the device", l.Stats().Commits-commits, device.flushes,
+	b.note("poller: %d commits, %d flushes, %s MB of payload, %s MB on the device", l.Stats().Commits-commits, device.flushes,
 		short(float64(payload)/1e6), short(float64(device.bytes)/1e6))
 	b.report(figure{
 		name: "poller-device", ours: float64(device.bytes) * perDay, reference: float64(payload) * perDay, unit: "GB/day",
