@@ -77,9 +77,9 @@ func TestPowerCut(t *testing.T) {
 			t.Run(p.name, func(t *testing.T) {
 				t.Parallel()
 				var sum shown
-				share := (want + 2) / 3
+				share := (want + len(profiles()) - 1) / len(profiles())
 				for seed := uint64(0); share > 0 && !t.Failed(); seed++ {
-					n, wrong := cutScene(t, p, 3*seed+uint64(i), share, &sum)
+					n, wrong := cutScene(t, p, uint64(len(profiles()))*seed+uint64(i), share, &sum)
 					share -= n
 					points.Add(int64(n))
 					violations.Add(int64(len(wrong)))
