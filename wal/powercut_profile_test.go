@@ -3,7 +3,6 @@ package wal_test
 import (
 	"math/rand/v2"
 	"syscall"
-	"testing"
 	"time"
 
 	"edgegateway/wal"
@@ -39,7 +38,7 @@ func profiles() []profile {
 		{name: "release", o: base, slow: time.Millisecond, items: 60, release: true},
 		{name: "full disk", o: base, items: 30, waits: true, fullDisk: true},
 		{
-			name: "full disk, drop_oldest", o: with(wal.DropOldest, 0, 0), slow: 15 * time.Millisecond, items: 60, why: wal.DroppedFull,
+			name: "full disk, drop_oldest", o: with(wal.DropOldest, 0, 0), slow: 40 * time.Millisecond, items: 40, why: wal.DroppedFull,
 			fullDisk: true,
 		},
 		{
@@ -63,7 +62,7 @@ func (s *scene) fullAtTimes(rnd *rand.Rand) func(wal.Call) error {
 			if full = !full; full {
 				left = rnd.IntN(4)
 			} else {
-				left = 50 + rnd.IntN(100)
+				left = 80 + rnd.IntN(120)
 			}
 		}
 		if full {
@@ -100,12 +99,8 @@ func (n *shown) add(s *scene) {
 	n.waited += int(s.waited.Load())
 }
 
-// mustShow fails where the scenes were too dull to prove anything.
-func (n *shown) mustShow(t *testing.T, p profile) {
-	t.Helper()
-	t.Logf("%+v", *n)
-	if n.begun < 4 || n.freed == 0 || n.letters == 0 || (n.dropped > 0) != (p.why != 0) || (n.refused > 0) != p.refuses ||
-		(n.released > 0) != p.release || n.waited == 0 && p.waits {
-		t.Error("the scenes are too dull")
-	}
+// enough tells whether the scenes were lively enough to prove something.
+func (n *shown) enough(p profile) bool {
+	return n.begun >= 4 && n.freed > 0 && n.letters > 0 && n.dropped > 0 == (p.why != 0) && n.refused > 0 == p.refuses &&
+		n.released > 0 == p.release && (n.waited > 0 || !p.waits)
 }

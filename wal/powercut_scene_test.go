@@ -19,15 +19,18 @@ import (
 
 // scene is one use of a log that is recorded.
 type scene struct {
-	t      *testing.T
-	log    *wal.Log
-	rec    *wal.Recorder
-	h      *history
-	p      profile
-	rnd    *rand.Rand
-	lag    bool // control: the uplinks' outcomes reach the log one commit late
-	faulty bool // the log may stop, and then everybody goes
-	run    int  // tells the items of one run from those of another
+	t   *testing.T
+	log *wal.Log
+	rec *wal.Recorder
+	h   *history
+	p   profile
+	rnd *rand.Rand
+	lag bool    // control: the uplinks' outcomes reach the log one commit late
+	may []error // what the log may come back with; who gets it goes
+	run int     // tells the items of one run from those of another
+
+	after func()    // called when the producers have ended
+	state wal.State // after that
 
 	acks   atomic.Int64
 	fresh  atomic.Int64 // cursors that took the place of others
@@ -49,11 +52,12 @@ const (
 func (s *scene) perform(dir string) {
 	t := s.t
 	if s.p.fullDisk {
+		s.may = []error{syscall.ENOSPC}
 		s.rec.OnCall(s.fullAtTimes(rand.New(rand.NewPCG(s.rnd.Uint64(), 1))))
 	}
 	l, err := wal.Open(dir, s.rec.Under(s.p.o))
 	if err != nil {
-		if !s.faulty {
+		if len(s.may) == 0 {
 			t.Errorf("Open: %v", err)
 		}
 		return
@@ -81,6 +85,9 @@ func (s *scene) perform(dir string) {
 		producers.Go(func() { s.produce(i, stream, rnd) })
 	}
 	producers.Wait()
+	if s.after != nil {
+		s.after()
+	}
 	stop()
 	uplinks.Wait()
 	s.rec.Mend()
@@ -98,7 +105,7 @@ func (s *scene) perform(dir string) {
 
 // mayFail tells whether an error belongs to the scene.
 func (s *scene) mayFail(err error) bool {
-	return s.faulty && errors.Is(err, wal.ErrStopped) || s.p.fullDisk && errors.Is(err, syscall.ENOSPC)
+	return slices.ContainsFunc(s.may, func(e error) bool { return errors.Is(err, e) })
 }
 
 // openCursor opens the cursor of an uplink, or returns nil where it was released before.
@@ -128,45 +135,53 @@ func (s *scene) openCursor(u *uplinkHistory) *wal.Cursor {
 
 func (s *scene) produce(producer int, stream string, rnd *rand.Rand) {
 	for n := range s.p.items {
-		it := &item{id: fmt.Sprintf("%d.%d.%d", s.run, producer, n)}
-		var b wal.Batch
-		for range rnd.IntN(6) {
-			sizes := []int{9, 9, 100, 100, 300, 700, 1400, 1400, 5000, 20_000}
-			d := make([]byte, sizes[rnd.IntN(len(sizes))])
-			for i := range d {
-				d[i] = byte(rnd.Uint32())
-			}
-			b.Entries = append(b.Entries, wal.Entry{Stream: stream, Time: time.Now(), Data: d})
-		}
-		key := fmt.Sprint(producer, ".", rnd.IntN(5))
-		b.State = []wal.Change{{Key: "last", Value: []byte(it.id)}, {Key: key, Value: make([]byte, rnd.IntN(200))}}
-		if rnd.IntN(4) == 0 {
-			b.State[1].Value = nil
-		}
-		b.Urgent = rnd.IntN(2) == 0
-		it.batch = b
-		it.start = s.rec.Mark()
-		done := make(chan struct{})
-		err := s.log.Append(s.t.Context(), b, func(err error) { s.called(it, err); close(done) })
-		switch {
-		case err == nil:
-		case errors.Is(err, wal.ErrFull) && s.p.o.Full == wal.DropNewest:
-			s.refuse(it)
-			time.Sleep(s.p.slow)
-			continue
-		case s.mayFail(err):
+		done := s.hand(fmt.Sprintf("%d.%d.%d", s.run, producer, n), fmt.Sprint(producer, ".", rnd.IntN(5)), stream, rnd)
+		if done == nil {
 			return
-		default:
-			s.t.Errorf("Append: %v", err)
-			return
-		}
-		if s.log.Stats().State == wal.StateFull {
-			s.waited.Add(1)
 		}
 		if rnd.IntN(3) == 0 || n == s.p.items-1 {
 			<-done // and with it all before
 		}
 	}
+}
+
+// hand hands a batch over. What it returns is closed when the batch has its answer; it is nil where the log has stopped.
+func (s *scene) hand(id, key, stream string, rnd *rand.Rand) chan struct{} {
+	it := &item{id: id}
+	b := wal.Batch{
+		State:  []wal.Change{{Key: "last", Value: []byte(id)}, {Key: key, Value: make([]byte, rnd.IntN(200))}},
+		Urgent: rnd.IntN(2) == 0,
+	}
+	if rnd.IntN(4) == 0 {
+		b.State[1].Value = nil
+	}
+	for range rnd.IntN(6) {
+		sizes := []int{9, 9, 100, 100, 300, 700, 1400, 1400, 5000, 20_000}
+		d := make([]byte, sizes[rnd.IntN(len(sizes))])
+		for i := range d {
+			d[i] = byte(rnd.Uint32())
+		}
+		b.Entries = append(b.Entries, wal.Entry{Stream: stream, Time: time.Now(), Data: d})
+	}
+	it.batch = b
+	it.start = s.rec.Mark()
+	done := make(chan struct{})
+	err := s.log.Append(s.t.Context(), b, func(err error) { s.called(it, err); close(done) })
+	switch {
+	case err == nil:
+		if s.log.Stats().State == wal.StateFull {
+			s.waited.Add(1)
+		}
+		return done
+	case errors.Is(err, wal.ErrFull) && s.p.o.Full == wal.DropNewest:
+		s.refuse(it)
+		time.Sleep(s.p.slow)
+		close(done)
+		return done
+	case !s.mayFail(err):
+		s.t.Errorf("Append: %v", err)
+	}
+	return nil
 }
 
 // called notes what a callback has said.
