@@ -135,15 +135,17 @@ func createSegment(dir string, o *Options, h header, c control, state map[string
 	path := filepath.Join(dir, segmentName(h.number))
 	tmp := path[:len(path)-len(".seg")] + ".tmp"
 	db, used, err := buildSegment(tmp, o, h, c, state)
+	if err == nil {
+		if err = o.files.rename(tmp, path); err != nil {
+			err = errors.Join(err, db.Close())
+		}
+	}
 	if err != nil {
 		_ = o.files.remove(tmp)
 		if noRoom(err) {
 			err = &noSpaceError{err}
 		}
 		return nil, fmt.Errorf("create segment: %w", err)
-	}
-	if err := o.files.rename(tmp, path); err != nil {
-		return nil, errors.Join(fmt.Errorf("create segment: %w", err), db.Close())
 	}
 	if err := o.files.sync(dir); err != nil {
 		return nil, errors.Join(fmt.Errorf("create segment: %w", err), db.Close())
