@@ -70,21 +70,40 @@ type Recorder struct {
 	sizes  []int64        // of the files
 	broken []brokenFile
 	faults []string
+	failed int // event before which the first call was made to fail; -1: none was
 }
 
 // brokenFile is a file whose next flush fails: its number leads elsewhere, and where it led is kept.
-type brokenFile struct{ file, fd, kept int }
+type brokenFile struct {
+	n, kept int
+	file    *os.File
+}
 
 // NewRecorder returns a recorder for a log in dir.
 func NewRecorder(dir string) *Recorder {
 	return &Recorder{
-		dir: dir, names: map[string]int{}, inodes: map[uint64]int{}, fail: func(Call) error { return nil },
+		dir: dir, names: map[string]int{}, inodes: map[uint64]int{}, fail: func(Call) error { return nil }, failed: -1,
 	}
 }
 
 // OnCall has fail asked before each call. Where it returns an error, the call fails: with this error, or, where a flush of
 // bbolt's is to fail, with one that the kernel has.
 func (r *Recorder) OnCall(fail func(Call) error) { r.fail = fail }
+
+func (r *Recorder) ask(c Call) error {
+	err := r.fail(c)
+	if err != nil && r.failed < 0 {
+		r.failed = len(r.events)
+	}
+	return err
+}
+
+// FailedAt returns the event before which the first call was made to fail, and false where none was.
+func (r *Recorder) FailedAt() (int, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed, r.failed >= 0
+}
 
 // Mark gives the present a number: what carries a smaller one was before it.
 func (r *Recorder) Mark() int {
@@ -120,7 +139,13 @@ func (r *Recorder) unseen() (out []string) {
 		f := m.files[n]
 		have, err := os.ReadFile(filepath.Join(r.dir, name))
 		if err != nil || !bytes.Equal(have, f.content(f.waiting)) {
-			out = append(out, fmt.Sprintf("%s was changed and the recorder did not see it (%v)", name, err))
+			want := f.content(f.waiting)
+			at := 0
+			for at < len(have) && at < len(want) && have[at] == want[at] {
+				at++
+			}
+			out = append(out, fmt.Sprintf("%s was changed at %d and the recorder did not see it (%d bytes, want %d, %v)",
+				name, at, len(have), len(want), err))
 		}
 	}
 	entries, err := os.ReadDir(r.dir)
@@ -182,7 +207,7 @@ func (r *Recorder) note(c Call, e event, do func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mendLocked()
-	if err := r.fail(c); err != nil {
+	if err := r.ask(c); err != nil {
 		if e.kind == flush {
 			e.kind = badFlush
 			r.events = append(r.events, e)
@@ -213,7 +238,7 @@ func (r *Recorder) open(path string, flag int, mode os.FileMode) (*os.File, erro
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mendLocked()
-	if err := r.fail(Create); err != nil {
+	if err := r.ask(Create); err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	return os.OpenFile(path, flag, mode)
@@ -246,7 +271,7 @@ func (r *Recorder) plainWrite(f *os.File, b []byte, off int64) (int, error) {
 	if !ok {
 		n = r.created(f)
 	}
-	if err := r.fail(PlainWrite); err != nil {
+	if err := r.ask(PlainWrite); err != nil {
 		return 0, &fs.PathError{Op: "write", Path: f.Name(), Err: err}
 	}
 	r.resized(n, f, false)
@@ -330,11 +355,11 @@ func (r *Recorder) opened(db *bbolt.DB) {
 			return 0, &fs.PathError{Op: "write", Path: db.Path(), Err: err}
 		}
 		if !meta {
-			if err := r.fail(PagesWrite); err != nil {
+			if err := r.ask(PagesWrite); err != nil {
 				return refuse(err)
 			}
 			// Which write is the last one before the flush is not known here, so the first one decides.
-			if first && r.fail(PagesFlush) != nil {
+			if first && r.ask(PagesFlush) != nil {
 				failed, begun = r.breakFile(n, file), false
 				return r.through(n, b, off)
 			}
@@ -343,10 +368,10 @@ func (r *Recorder) opened(db *bbolt.DB) {
 		}
 		// bbolt flushes after the pages and after the meta page, before it does anything else.
 		r.events = append(r.events, event{kind: flush, file: n, before: true})
-		if err := r.fail(MetaWrite); err != nil {
+		if err := r.ask(MetaWrite); err != nil {
 			return refuse(err)
 		}
-		if r.fail(MetaFlush) != nil {
+		if r.ask(MetaFlush) != nil {
 			r.breakFile(n, file)
 			return r.through(n, b, off)
 		}
@@ -359,7 +384,7 @@ func (r *Recorder) opened(db *bbolt.DB) {
 func (r *Recorder) through(n int, b []byte, off int64) (int, error) {
 	r.events = append(r.events, event{kind: write, file: n, off: off, data: bytes.Clone(b)})
 	for _, f := range r.broken {
-		if f.file == n {
+		if f.n == n {
 			return syscall.Pwrite(f.kept, b, off)
 		}
 	}
@@ -369,32 +394,43 @@ func (r *Recorder) through(n int, b []byte, off int64) (int, error) {
 // breakFile has the next flush of a file fail. bbolt leaves nothing to do that with but the file's number: it leads to a pipe
 // for that long.
 func (r *Recorder) breakFile(n int, file *os.File) bool {
-	fd := int(file.Fd())
-	kept, err := syscall.Dup(fd)
 	var pipe [2]int
+	err := syscall.Pipe2(pipe[:], syscall.O_CLOEXEC)
+	kept := -1
 	if err == nil {
-		err = syscall.Pipe2(pipe[:], syscall.O_CLOEXEC)
+		err = onNumber(file, func(fd int) (err error) {
+			if kept, err = syscall.Dup(fd); err != nil {
+				return err
+			}
+			return syscall.Dup3(pipe[0], fd, syscall.O_CLOEXEC)
+		})
 	}
-	if err == nil {
-		err = syscall.Dup3(pipe[0], fd, syscall.O_CLOEXEC)
-	}
+	_, _ = syscall.Close(pipe[0]), syscall.Close(pipe[1])
 	if err != nil {
 		r.faults = append(r.faults, err.Error())
 		return false
 	}
-	_, _ = syscall.Close(pipe[0]), syscall.Close(pipe[1])
-	r.broken = append(r.broken, brokenFile{n, fd, kept})
+	r.broken = append(r.broken, brokenFile{n, kept, file})
 	return true
+}
+
+// onNumber calls do with the number of a file, which no other file gets meanwhile. A closed file has none.
+func onNumber(f *os.File, do func(fd int) error) (err error) {
+	if c, closed := f.SyscallConn(); closed == nil {
+		_ = c.Control(func(fd uintptr) { err = do(int(fd)) })
+	}
+	return err
 }
 
 // mendLocked ends what breakFile has begun: the flush has failed by now.
 func (r *Recorder) mendLocked() {
 	for _, f := range r.broken {
-		if err := syscall.Dup3(f.kept, f.fd, syscall.O_CLOEXEC); err != nil {
+		err := onNumber(f.file, func(fd int) error { return syscall.Dup3(f.kept, fd, syscall.O_CLOEXEC) })
+		if err != nil {
 			r.faults = append(r.faults, err.Error())
 		}
 		_ = syscall.Close(f.kept)
-		r.events = append(r.events, event{kind: badFlush, file: f.file})
+		r.events = append(r.events, event{kind: badFlush, file: f.n})
 	}
 	r.broken = nil
 }

@@ -133,15 +133,17 @@ func createSegment(dir string, o *Options, from spare, h header, c control, stat
 		}
 	}
 	db, used, err := buildSegment(built, o, h, c, state)
+	if err == nil {
+		if err = o.files.rename(built, path); err != nil {
+			err = errors.Join(err, db.Close())
+		}
+	}
 	if err != nil {
 		_ = o.files.remove(built)
 		if noRoom(err) {
 			err = &noSpaceError{err}
 		}
 		return nil, fmt.Errorf("create segment: %w", err)
-	}
-	if err := o.files.rename(built, path); err != nil {
-		return nil, errors.Join(fmt.Errorf("create segment: %w", err), db.Close())
 	}
 	if err := o.files.sync(dir); err != nil {
 		return nil, errors.Join(fmt.Errorf("create segment: %w", err), db.Close())

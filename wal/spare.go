@@ -63,7 +63,9 @@ func (l *Log) retire(s *segment) error {
 		return s.remove(&l.o)
 	}
 	to := strings.TrimSuffix(s.path, ".seg") + spareSuffix
-	if err := s.rename(to, &l.o); err != nil {
+	if err := s.rename(to, &l.o); noRoom(err) {
+		return l.o.files.remove(s.path) // which needs no room
+	} else if err != nil {
 		return err
 	}
 	l.mu.Lock()
