@@ -26,6 +26,7 @@ type sweep struct {
 
 func sweeps() []sweep {
 	writes := []wal.Call{wal.PagesWrite, wal.MetaWrite, wal.PlainWrite, wal.Create}
+	space := append([]wal.Call{wal.FirstWrite}, writes...)
 	rest := []wal.Call{wal.PagesFlush, wal.MetaFlush, wal.PlainFlush, wal.DirFlush, wal.Rename, wal.Remove}
 	return []sweep{
 		{name: "EIO of a write", fault: syscall.EIO, calls: writes, for_: 1, stops: true},
@@ -33,9 +34,9 @@ func sweeps() []sweep {
 		{name: "EROFS from one call on", fault: syscall.EROFS, calls: append(rest, writes...), for_: 1 << 30, stops: true},
 		{name: "ENOSPC of a flush", fault: syscall.ENOSPC, calls: rest[:4], for_: 1, stops: true},
 		{name: "ENOSPC of a rename", fault: syscall.ENOSPC, calls: []wal.Call{wal.Rename}, for_: 1},
-		{name: "ENOSPC of one write", fault: syscall.ENOSPC, calls: writes, for_: 1},
-		{name: "ENOSPC of three writes", fault: syscall.ENOSPC, calls: writes, for_: 3},
-		{name: "ENOSPC of three writes, drop_newest", fault: syscall.ENOSPC, calls: writes, for_: 3, full: wal.DropNewest},
+		{name: "ENOSPC of one write", fault: syscall.ENOSPC, calls: space, for_: 1},
+		{name: "ENOSPC of three writes", fault: syscall.ENOSPC, calls: space, for_: 3},
+		{name: "ENOSPC of three writes, drop_newest", fault: syscall.ENOSPC, calls: space, for_: 3, full: wal.DropNewest},
 	}
 }
 

@@ -50,6 +50,7 @@ const (
 	MetaWrite  Call = "write of a meta page"
 	PlainWrite Call = "write of a file that bbolt does not have open"
 	Create     Call = "creation of a file"
+	FirstWrite Call = "first write of a file that bbolt makes" // can only fail with ENOSPC
 	PagesFlush Call = "flush of pages"
 	MetaFlush  Call = "flush of a meta page"
 	PlainFlush Call = "flush of a file"
@@ -240,6 +241,9 @@ func (r *Recorder) open(path string, flag int, mode os.FileMode) (*os.File, erro
 	r.mendLocked()
 	if err := r.ask(Create); err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	if err := r.ask(FirstWrite); err != nil {
+		path = "/dev/full" // bbolt has no other seam there
 	}
 	return os.OpenFile(path, flag, mode)
 }
