@@ -77,7 +77,7 @@ func (l *Log) due(movedAt time.Time) (wait time.Duration, closing bool) {
 		blocked := l.noSpace != nil && now.Before(l.retryAt)
 		for _, it := range l.pending {
 			switch {
-			case it.change != nil:
+			case it.change != nil && !(blocked && l.stuck):
 				sooner(it.at)
 			case blocked:
 			case it.batch.Urgent:
@@ -153,7 +153,7 @@ func (l *Log) take(last bool) []*item {
 	var rest []*item
 	cost := 0
 	for i, it := range l.pending {
-		if blocked && it.change == nil {
+		if blocked && (it.change == nil || l.stuck) {
 			rest = append(rest, it)
 			continue
 		}
@@ -200,7 +200,7 @@ func (l *Log) segmentFull(items []*item) bool {
 // finish acknowledges the items in flight and wakes the cursors.
 func (l *Log) finish(items []*item) {
 	l.mu.Lock()
-	l.inflight = nil
+	l.inflight, l.stuck = nil, false
 	for _, it := range items {
 		l.queued -= it.cost
 	}

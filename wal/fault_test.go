@@ -327,6 +327,36 @@ func fullDisk(t *testing.T, policy wal.Policy) {
 	expect(t, cursor(t, open(t, dir, wal.Options{}), "u", "s"), "s", 31, 31, 200_000)
 }
 
+// TestWaitingForRoomIsQuiet has a cursor opened on a disk that takes nothing at all: the log tries now and then, not all the time.
+func TestWaitingForRoomIsQuiet(t *testing.T) {
+	dir := t.TempDir()
+	rec := wal.NewRecorder(dir)
+	var full atomic.Bool
+	var tries atomic.Int64
+	rec.OnCall(func(c wal.Call) error {
+		if full.Load() && (c == wal.PagesWrite || c == wal.PlainWrite) {
+			tries.Add(1)
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	l := open(t, dir, rec.Under(wal.Options{SegmentBytes: small}))
+	must(t, put(t, l, batch("s", 1, 3, 10)))
+	full.Store(true)
+	opened := make(chan error, 1)
+	go func() {
+		_, err := l.Cursor("u", "s", wal.Oldest)
+		opened <- err
+	}()
+	eventually(t, "the log has tried", func() bool { return tries.Load() > 0 })
+	time.Sleep(300 * time.Millisecond)
+	if n := tries.Load(); n > 10 {
+		t.Errorf("%d tries in 300 ms on a full disk", n)
+	}
+	full.Store(false)
+	must(t, within(t, opened))
+}
+
 func TestCloseOnAFullDisk(t *testing.T) {
 	var disk wal.Disk
 	l := open(t, t.TempDir(), disk.Under(wal.Options{}))

@@ -50,6 +50,7 @@ type Log struct {
 	closed  bool
 	noSpace error     // the disk is full; nil when the last try went well
 	retryAt time.Time // when to try again on a full disk
+	stuck   bool      // not even a cursor could be opened or released on it
 	wasFull bool      // what the last log line said
 	refused uint64    // records refused by drop_newest since the log began
 	counts  counters

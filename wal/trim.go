@@ -209,6 +209,7 @@ func (l *Log) outOfSpace(items []*item, cause error) (again bool, err error) {
 	// They go back to the front, in their order, or are refused below.
 	l.pending = slices.Concat(items, l.pending)
 	l.inflight = nil
+	l.stuck = len(items) > 0 && !slices.ContainsFunc(items, func(it *item) bool { return it.change == nil })
 	l.mu.Unlock()
 	switch l.o.Full {
 	case Block:
