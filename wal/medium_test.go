@@ -18,7 +18,7 @@ import (
 type Control struct {
 	NoDataFlush    bool // the flush between the pages and the meta page
 	NoDirSync      bool // flushes of the directory
-	NoRecycleFlush bool // of these the one after a file that was freed got the name under which it is built anew
+	NoRecycleFlush bool // of these the one between the end of a file as a segment and its emptying
 }
 
 // mediumFile is one file: what is safe, and what a cut may take or leave.
@@ -65,7 +65,7 @@ func (r *Recorder) Segments() (begun, freed int) {
 	return begun, freed
 }
 
-// Recycled returns how many files were taken to be built anew.
+// Recycled returns how many files were kept to be built anew.
 func (r *Recorder) Recycled() int {
 	n := 0
 	for i := range r.events {
@@ -76,7 +76,7 @@ func (r *Recorder) Recycled() int {
 	return n
 }
 
-func (e *event) recycles() bool { return e.kind == rename && strings.HasSuffix(e.to, ".tmp") }
+func (e *event) recycles() bool { return e.kind == rename && strings.HasSuffix(e.to, spareSuffix) }
 
 // Changes returns how many events from one on are not marks.
 func (r *Recorder) Changes(from int) int {

@@ -40,6 +40,10 @@ func sweeps() []sweep {
 	}
 }
 
+// background has the calls that are made beside the commits too, where a drained file is emptied for later: the commit of that
+// moment may still be acknowledged.
+var background = map[wal.Call]bool{wal.PlainWrite: true, wal.PlainFlush: true, wal.DirFlush: true}
+
 // TestFaults plays a scene again and again, and each time makes another call fail.
 func TestFaults(t *testing.T) {
 	most := 12 // cases of each sweep
@@ -93,8 +97,9 @@ func (w *sweep) scene(t *testing.T, dir string, fail func(wal.Call) error) *scen
 	if w.stops {
 		s.may = append(s.may, wal.ErrStopped)
 	}
-	if !w.stops {
-		s.after = func() { s.goesOn() }
+	s.after = s.goesOn
+	if w.stops {
+		s.after = s.stopsSoon
 	}
 	s.rec.OnCall(func(c wal.Call) error {
 		for _, want := range w.calls {
@@ -139,11 +144,12 @@ func (w *sweep) play(t *testing.T, i int) (hit bool, wrong []string) {
 	switch {
 	case s.log == nil: // there never was one
 	case w.stops:
-		if err := s.log.Err(); err == nil || !strings.Contains(err.Error(), dir) {
-			fault("the log has not stopped: %v", err)
+		// A fault that only the last commit meets is told by Close.
+		if err := s.log.Err(); s.state != wal.StateStopped && at < s.ended || err != nil && !strings.Contains(err.Error(), dir) {
+			fault("the log has not stopped: %s, %v", s.state, err)
 		}
 		for _, it := range s.h.order {
-			if it.acked != never && it.acked > at {
+			if it.acked != never && it.acked > at && !background[what] {
 				fault("item %s was acknowledged after the fault", it.id)
 			}
 		}
@@ -168,6 +174,18 @@ func (w *sweep) play(t *testing.T, i int) (hit bool, wrong []string) {
 		}
 	}
 	return true, wrong
+}
+
+// stopsSoon waits until the log has stopped, where something has failed.
+func (s *scene) stopsSoon() {
+	for range 500 {
+		s.state = s.log.Stats().State
+		if _, hit := s.rec.FailedAt(); !hit || s.state == wal.StateStopped {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	s.ended = s.rec.Mark()
 }
 
 // goesOn has batches appended until one is taken: the disk has room again.

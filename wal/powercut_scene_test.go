@@ -31,6 +31,7 @@ type scene struct {
 
 	after func()    // called when the producers have ended
 	state wal.State // after that
+	ended int       // mark after that
 
 	acks   atomic.Int64
 	fresh  atomic.Int64 // cursors that took the place of others
