@@ -109,6 +109,9 @@ func (l *Log) cycle(last bool) bool {
 			err = l.commitItems(items)
 		}
 		if err == nil {
+			err = l.prepared(false) // nothing is acknowledged after a flush is known to have failed
+		}
+		if err == nil {
 			if l.finish(items); last && l.hasPending() {
 				continue
 			}

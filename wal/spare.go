@@ -113,7 +113,7 @@ func (l *Log) prepared(wait bool) error {
 		l.mu.Unlock()
 		return nil
 	}
-	if noRoom(err) || errors.Is(err, fs.ErrNotExist) {
+	if isNoSpace(classify(err)) || errors.Is(err, fs.ErrNotExist) {
 		return l.dropSpare()
 	}
 	return fmt.Errorf("prepare segment: %w", err)
