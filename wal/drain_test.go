@@ -1,0 +1,165 @@
+package wal_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgegateway/wal"
+)
+
+// BenchmarkColdDrain reads a backlog that is not in the page cache, and in the same run, in turns, the same files as they
+// lie there. The backlog has 256 MB of data, or DRAIN_MB. anon-MB is the memory that draining takes at the most beyond
+// what the program had before: Go's heap and stacks, not the page cache.
+func BenchmarkColdDrain(b *testing.B) {
+	size := 256 << 20
+	if v := os.Getenv("DRAIN_MB"); v != "" {
+		n, err := strconv.Atoi(v)
+		must(b, err)
+		size = n << 20
+	}
+	for _, kind := range []struct {
+		name    string
+		codec   wal.Codec
+		records int // of a commit
+		payload func(n int) []byte
+	}{
+		{"blocks=large/codec=none", wal.CodecNone, 900, func(n int) []byte { return data("s", n, 1000) }},
+		{"blocks=large/codec=s2", wal.CodecS2, 900, telemetry},
+		{"blocks=large/codec=zstd", wal.CodecZstd, 900, telemetry},
+		{"blocks=small/codec=none", wal.CodecNone, 1, func(n int) []byte { return data("s", n, 1000) }},
+	} {
+		b.Run(kind.name, func(b *testing.B) {
+			total := size
+			if kind.records == 1 {
+				total = min(size, 32<<20) // each record is a commit
+			}
+			dir := benchDir(b)
+			o := wal.Options{Codec: kind.codec}
+			l, err := wal.Open(dir, wal.Unflushed(o))
+			must(b, err)
+			cursor(b, l, "u", "s")
+			last := 0
+			for n := 0; n < total; {
+				var batch wal.Batch
+				for range kind.records {
+					last++
+					d := kind.payload(last)
+					n += len(d)
+					batch.Entries = append(batch.Entries, wal.Entry{Stream: "s", Time: time.Unix(1.7e9, int64(last)), Data: d})
+				}
+				must(b, put(b, l, batch))
+			}
+			must(b, l.Close())
+			var ratios, rates []float64
+			var most int64
+			for b.Loop() {
+				plain := coldRead(b, dir)
+				ours, anon := coldDrain(b, dir, o, last)
+				ratios, rates = append(ratios, plain.Seconds()/ours.Seconds()), append(rates, float64(total)/1e6/ours.Seconds())
+				most = max(most, anon)
+			}
+			b.ReportMetric(median(ratios), "x-plain-read")
+			b.ReportMetric(median(rates), "MB/s")
+			b.ReportMetric(float64(most)/1e6, "anon-MB")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// coldRead reads all segments from first to last, as fast as the kernel gives them.
+func coldRead(b *testing.B, dir string) time.Duration {
+	files := segments(b, dir)
+	forget(b, files)
+	start := time.Now()
+	buf := make([]byte, 1<<20)
+	for _, name := range files {
+		f, err := os.Open(name)
+		must(b, err)
+		for err == nil {
+			_, err = f.Read(buf)
+		}
+		if err != io.EOF {
+			b.Fatal(err)
+		}
+		must(b, f.Close())
+	}
+	return time.Since(start)
+}
+
+// coldDrain opens the log, which is not counted, reads all of it and gives each record its outcome.
+func coldDrain(b *testing.B, dir string, o wal.Options, last int) (took time.Duration, anon int64) {
+	l, err := wal.Open(dir, wal.Unflushed(o))
+	must(b, err)
+	c := cursor(b, l, fmt.Sprint("u", len(l.Cursors())), "s") // a new one each time; the first keeps the files
+	forget(b, segments(b, dir))
+	idle := anonymous(b)
+	var most atomic.Int64
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			most.Store(max(most.Load(), anonymous(b)-idle))
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	start := time.Now()
+	for n := 0; n < last; {
+		recs := read(b, c, 1000)
+		c.Done(recs...)
+		n += len(recs)
+	}
+	took = time.Since(start)
+	close(stop)
+	<-stopped
+	must(b, l.Close())
+	return took, most.Load()
+}
+
+// forget has the page cache forget files.
+func forget(b *testing.B, files []string) {
+	for _, name := range files {
+		f, err := os.Open(name)
+		must(b, err)
+		must(b, f.Sync())
+		must(b, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
+		must(b, f.Close())
+	}
+}
+
+// anonymous returns the memory of this process that no file stands behind.
+func anonymous(tb testing.TB) int64 {
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		tb.Error(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if v, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			n, err := strconv.ParseInt(strings.Fields(v)[0], 10, 64)
+			if err != nil {
+				tb.Error(err)
+			}
+			return n << 10
+		}
+	}
+	tb.Error("no RssAnon in /proc/self/status")
+	return 0
+}
+
+// telemetry is a reading as the gateway stores it, of about 256 B.
+func telemetry(n int) []byte {
+	return fmt.Appendf(nil, `{"time":"2026-11-29T12:%02d:%02d.%03dZ","source":"boiler","topic":"plant/hall-%d/boiler/%d/temperature",`+
+		`"quality":"good","fields":{"water":%d.%02d,"burner":%t,"pressure":%d.%03d,"flow":%d.%d},"unit":"kettle-%d","sequence":%d,"site":"plant-7"}`,
+		n/60000%60, n/1000%60, n%1000, n%3, n%17, 60+n%23, n*7%100, n%5 < 3, 2+n%2, n*31%1000, 100+n*13%50, n%10, n%17, n)
+}
