@@ -2,8 +2,14 @@ package wal
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
+)
+
+const (
+	gatherPart  = 8 // the part of a commit's time that the next one waits for company at the most
+	gatherQuiet = 4 // how often in a row the others may run without appending
 )
 
 // run is the committer. It sleeps until something is due, makes one commit of all that waits, and calls back in order.
@@ -96,6 +102,9 @@ func (l *Log) cycle(last bool) bool {
 	if err := l.expire(); err != nil && !isNoSpace(err) {
 		return l.stop(err)
 	}
+	if !last {
+		l.gather()
+	}
 	for {
 		items := l.take(last)
 		err := l.makeRoom(items)
@@ -139,6 +148,25 @@ func (l *Log) hasPending() bool {
 	return len(l.pending) > 0
 }
 
+// gather lets those go first whom the last commit has called back and who append again at once: they come into the next
+// commit then, and not into the one after it. It ends as soon as nobody appends any more, and after a small part of what a
+// commit takes.
+func (l *Log) gather() {
+	until := time.Now().Add(l.took / gatherPart)
+	before := 0
+	for quiet := 0; quiet < gatherQuiet; runtime.Gosched() {
+		l.mu.Lock()
+		n, full := len(l.pending), len(l.waiters) > 0
+		l.mu.Unlock()
+		if quiet++; n != before {
+			before, quiet = n, 0
+		}
+		if full || !time.Now().Before(until) {
+			return
+		}
+	}
+}
+
 // take moves what the next commit holds from pending to inflight.
 func (l *Log) take(last bool) []*item {
 	l.mu.Lock()
@@ -173,11 +201,14 @@ func (l *Log) commitItems(items []*item) error {
 	if !l.moved.Load() && !slices.ContainsFunc(items, func(it *item) bool { return !it.isEmpty() }) {
 		return nil
 	}
+	start := time.Now()
 	t := l.begin()
 	for _, it := range items {
 		t.add(it)
 	}
-	return t.commit()
+	err := t.commit()
+	l.took = time.Since(start)
+	return err
 }
 
 // finish acknowledges the items in flight and wakes the cursors.

@@ -55,9 +55,10 @@ type Log struct {
 	counts  counters
 
 	// The committer's own.
-	held     []DeadLetter // letters of a commit that failed for want of space
-	heldLost uint64       // letters that were given up since the last commit
-	aged     time.Time    // when max_age was last looked at
+	held     []DeadLetter  // letters of a commit that failed for want of space
+	heldLost uint64        // letters that were given up since the last commit
+	aged     time.Time     // when max_age was last looked at
+	took     time.Duration // of the last commit
 	packer   packer
 	entries  []entry // of the commit that is being made
 }
