@@ -96,6 +96,35 @@ func benchAppend(b *testing.B, producers int, codec wal.Codec, records [][]byte)
 	raw.close()
 }
 
+// BenchmarkCommit measures what a commit costs the processor, with TMPDIR in memory, by the number of batches in it.
+func BenchmarkCommit(b *testing.B) {
+	for _, n := range []int{1, 32, 512} {
+		for _, codec := range []wal.Codec{wal.CodecNone, wal.CodecS2} {
+			b.Run(fmt.Sprintf("batches=%d/codec=%s", n, codec), func(b *testing.B) {
+				l, err := wal.Open(b.TempDir(), wal.Options{Codec: codec, MaxDelay: time.Hour})
+				must(b, err)
+				var batches []wal.Batch
+				for i := range n {
+					e := wal.Entry{Stream: "s", Time: time.Unix(1.7e9, int64(i)), Data: telemetry(i)}
+					batches = append(batches, wal.Batch{Entries: []wal.Entry{e}, Urgent: i == n-1})
+				}
+				done := make(chan error, 1)
+				b.ReportAllocs()
+				before := l.Stats().Commits
+				for b.Loop() {
+					for i := range batches[:n-1] {
+						must(b, l.Append(b.Context(), batches[i], nil))
+					}
+					must(b, l.Append(b.Context(), batches[n-1], func(err error) { done <- err }))
+					must(b, <-done)
+				}
+				b.ReportMetric(float64(l.Stats().Commits-before)/float64(b.N), "commits/op")
+				must(b, l.Close())
+			})
+		}
+	}
+}
+
 // benchDir is on the disk of the checkout.
 func benchDir(b *testing.B) string {
 	dir, err := os.MkdirTemp(".", "bench-") //nolint:usetesting // b.TempDir may lie in memory, where a flush costs nothing

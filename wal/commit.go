@@ -172,6 +172,10 @@ func (l *Log) take(last bool) []*item {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	blocked := l.noSpace != nil && !last && time.Now().Before(l.retryAt)
+	if len(l.inflight) == 0 && !blocked && l.queued <= l.maxCommit() {
+		l.inflight, l.pending, l.spare = l.pending, l.spare, nil // nearly always it is all that waits
+		return l.inflight
+	}
 	var rest []*item
 	cost := 0
 	for i, it := range l.pending {
@@ -237,6 +241,8 @@ func (l *Log) finish(items []*item) {
 			c.poke()
 		}
 	}
+	clear(items)
+	l.spare = items[:0]
 }
 
 // rotate seals the active segment and begins the next one, which carries the whole state.

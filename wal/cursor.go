@@ -67,6 +67,9 @@ func (l *Log) Cursor(uplink, stream string, start Start) (*Cursor, error) {
 			t.ctl.cursors = append(t.ctl.cursors, p)
 			name := cursorName{uplink, n}
 			t.set(cursorKey(p.id), name.encode())
+			if t.names == nil {
+				t.names = map[uint32]cursorName{}
+			}
 			t.names[p.id] = name
 		})
 		if err != nil {

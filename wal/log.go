@@ -61,6 +61,7 @@ type Log struct {
 	took     time.Duration // of the last commit
 	packer   packer
 	entries  []entry // of the commit that is being made
+	spare    []*item // room for the next pending
 }
 
 // counters since the log was opened.

@@ -31,7 +31,7 @@ func (l *Log) begin() *txn {
 	refused := l.refused
 	l.mu.Unlock()
 
-	t := &txn{l: l, base: l.ctl.last + 1, ctl: l.ctl, now: time.Now(), names: map[uint32]cursorName{}}
+	t := &txn{l: l, base: l.ctl.last + 1, ctl: l.ctl, now: time.Now(), entries: l.entries[:0]}
 	t.ctl.tails = slices.Clone(l.ctl.tails)
 	t.ctl.cursors = slices.Clone(l.ctl.cursors)
 	t.ctl.refused = refused
@@ -196,6 +196,8 @@ func (t *txn) dropRange(stream uint32, first, last uint64, why DropReason) {
 func (t *txn) commit() error {
 	l := t.l
 	t.blocks = encodeBlocks(&l.packer, t.base, t.entries)
+	clear(t.entries) // the blocks have copies
+	t.entries, l.entries = nil, t.entries[:0]
 	t.ctl.stateSum, t.ctl.written, t.ctl.flash = l.st.sumAfter(t.changes), l.ctl.written, l.ctl.flash
 	size, written, err := l.active().write(t.blocks, t.changes, &t.ctl)
 	if err != nil {
