@@ -58,17 +58,19 @@ func BenchmarkColdDrain(b *testing.B) {
 				must(b, put(b, l, batch))
 			}
 			must(b, l.Close())
-			var ratios, rates []float64
+			var ratios, rates, opens []float64
 			var most int64
 			for b.Loop() {
 				plain := coldRead(b, dir)
-				ours, anon := coldDrain(b, dir, o, last)
+				opening, ours, anon := coldDrain(b, dir, o, last)
+				opens = append(opens, opening.Seconds()*1e3)
 				ratios, rates = append(ratios, plain.Seconds()/ours.Seconds()), append(rates, float64(total)/1e6/ours.Seconds())
 				most = max(most, anon)
 			}
 			b.ReportMetric(median(ratios), "x-plain-read")
 			b.ReportMetric(median(rates), "MB/s")
 			b.ReportMetric(float64(most)/1e6, "anon-MB")
+			b.ReportMetric(median(opens), "open-ms")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
@@ -94,10 +96,13 @@ func coldRead(b *testing.B, dir string) time.Duration {
 	return time.Since(start)
 }
 
-// coldDrain opens the log, which is not counted, reads all of it and gives each record its outcome.
-func coldDrain(b *testing.B, dir string, o wal.Options, last int) (took time.Duration, anon int64) {
+// coldDrain opens the log, which is counted apart, reads all of it and gives each record its outcome.
+func coldDrain(b *testing.B, dir string, o wal.Options, last int) (opening, took time.Duration, anon int64) {
+	forget(b, segments(b, dir))
+	start := time.Now()
 	l, err := wal.Open(dir, wal.Unflushed(o))
 	must(b, err)
+	opening = time.Since(start)
 	c := cursor(b, l, fmt.Sprint("u", len(l.Cursors())), "s") // a new one each time; the first keeps the files
 	forget(b, segments(b, dir))
 	idle := anonymous(b)
@@ -114,7 +119,7 @@ func coldDrain(b *testing.B, dir string, o wal.Options, last int) (took time.Dur
 			}
 		}
 	}()
-	start := time.Now()
+	start = time.Now()
 	for n := 0; n < last; {
 		recs := read(b, c, 1000)
 		c.Done(recs...)
@@ -124,7 +129,7 @@ func coldDrain(b *testing.B, dir string, o wal.Options, last int) (took time.Dur
 	close(stop)
 	<-stopped
 	must(b, l.Close())
-	return took, most.Load()
+	return opening, took, most.Load()
 }
 
 // forget has the page cache forget files.
