@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 	"time"
 )
 
 const (
-	blockMagic  = 0xB1 // high half: a block; low half: version 1
-	blockHeader = 32
-	maxBlock    = 256 << 10 // raw bytes of a block; a single record may exceed it by its own header
+	blockMagic  = 0xB2 // high half: a block; low half: version 2
+	blockHeader = 36
+	firstMagic  = 0xB1 // version 1: no length of the unpacked body, and never packed
+	firstHeader = 32
+	maxBlock    = 256 << 10 // bytes of a block before it is packed; a single record may exceed it by its own header
 	// recordOverhead is the most that a record adds to its data in a block: three varints and its stream's table entry.
 	recordOverhead = 5 + 5 + 10 + 15
 )
@@ -24,15 +27,18 @@ type entry struct {
 	data   []byte
 }
 
-// block is an encoded block, as it lies in the file.
+// block is a block in memory.
 type block struct {
 	first, last uint64 // positions
-	raw         []byte
+	time        int64  // of the first record, Unix nanoseconds
+	body        []byte // stream table and records
+	raw         []byte // as it is written into the file; nil from then on
 }
 
-// encodeBlocks packs entries, the first of which has position base, into blocks of at most maxBlock.
-func encodeBlocks(base uint64, entries []entry) []block {
-	var out []block
+// encodeBlocks packs entries, the first of which has position base, into blocks of at most maxBlock. They are p's, until
+// the next reset.
+func encodeBlocks(p *packer, base uint64, entries []entry) []block {
+	from := len(p.list)
 	for len(entries) > 0 {
 		n, size := 0, blockHeader
 		for n < len(entries) {
@@ -43,81 +49,110 @@ func encodeBlocks(base uint64, entries []entry) []block {
 			}
 			n++
 		}
-		out = append(out, encodeBlock(base, entries[:n], size))
+		p.list = append(p.list, encodeBlock(p, base, entries[:n], size))
 		base += uint64(n)
 		entries = entries[n:]
 	}
-	return out
+	return p.list[from:len(p.list):len(p.list)]
 }
 
-func encodeBlock(base uint64, entries []entry, sizeHint int) block {
-	b := make([]byte, blockHeader, sizeHint+16)
-	b[0] = blockMagic
-	binary.LittleEndian.PutUint32(b[4:], uint32(len(entries)))
-	binary.LittleEndian.PutUint64(b[8:], base)
-	binary.LittleEndian.PutUint64(b[16:], uint64(entries[0].time))
+func encodeBlock(p *packer, base uint64, entries []entry, sizeHint int) block {
+	raw := make([]byte, blockHeader, sizeHint)
+	raw[0] = blockMagic
+	binary.LittleEndian.PutUint32(raw[4:], uint32(len(entries)))
+	binary.LittleEndian.PutUint64(raw[8:], base)
+	binary.LittleEndian.PutUint64(raw[16:], uint64(entries[0].time))
 
-	b = appendStreamTable(b, entries)
+	raw = p.appendStreamTable(raw, entries)
 	prev := entries[0].time
-	for _, e := range entries {
-		b = binary.AppendUvarint(b, uint64(e.stream))
-		b = binary.AppendUvarint(b, uint64(len(e.data)))
-		b = binary.AppendVarint(b, e.time-prev) // wraps, and wraps back
-		b = append(b, e.data...)
+	for i := range entries {
+		e := &entries[i]
+		raw = binary.AppendUvarint(raw, uint64(e.stream))
+		raw = binary.AppendUvarint(raw, uint64(len(e.data)))
+		raw = binary.AppendVarint(raw, e.time-prev) // wraps, and wraps back
+		raw = append(raw, e.data...)
 		prev = e.time
 	}
-	binary.LittleEndian.PutUint32(b[24:], uint32(len(b)-blockHeader))
-	binary.LittleEndian.PutUint32(b[28:], blockSum(b))
-	return block{first: base, last: base + uint64(len(entries)) - 1, raw: b}
-}
-
-// appendStreamTable writes the streams of a block with the sequence of the first record of each.
-func appendStreamTable(b []byte, entries []entry) []byte {
-	type first struct {
-		stream uint32
-		seq    uint64
-	}
-	var few [8]first
-	table := few[:0]
-	seen := make(map[uint32]bool, 8)
-	prev := entries[0].stream + 1
-	for _, e := range entries {
-		if e.stream == prev || seen[e.stream] {
-			continue
-		}
-		prev = e.stream
-		seen[e.stream] = true
-		table = append(table, first{e.stream, e.seq})
-	}
-	b = binary.AppendUvarint(b, uint64(len(table)))
-	for _, f := range table {
-		b = binary.AppendUvarint(b, uint64(f.stream))
-		b = binary.AppendUvarint(b, f.seq)
-	}
+	b := block{first: base, last: base + uint64(len(entries)) - 1, time: entries[0].time, body: raw[blockHeader:]}
+	binary.LittleEndian.PutUint32(raw[24:], uint32(len(b.body)))
+	binary.LittleEndian.PutUint32(raw[32:], uint32(len(b.body)))
+	b.raw = p.pack(raw)
+	binary.LittleEndian.PutUint32(b.raw[28:], blockSum(b.raw))
 	return b
 }
 
-func blockSum(b []byte) uint32 {
-	return crc32.Update(crc32.Checksum(b[:28], castagnoli), castagnoli, b[blockHeader:])
+// appendStreamTable writes the streams of a block with the sequence of the first record of each.
+func (p *packer) appendStreamTable(b []byte, entries []entry) []byte {
+	if p.count++; p.count == 0 {
+		clear(p.seen) // it has wrapped: what is in there would look new
+		p.count = 1
+	}
+	at, n := len(b), 0
+	for i := range entries {
+		e := &entries[i]
+		if i > 0 && e.stream == entries[i-1].stream {
+			continue
+		}
+		if missing := int(e.stream) + 1 - len(p.seen); missing > 0 {
+			p.seen = append(p.seen, make([]uint32, missing)...)
+		}
+		if p.seen[e.stream] == p.count {
+			continue
+		}
+		p.seen[e.stream] = p.count
+		b = binary.AppendUvarint(b, uint64(e.stream))
+		b = binary.AppendUvarint(b, e.seq)
+		n++
+	}
+	var length [binary.MaxVarintLen32]byte
+	return slices.Insert(b, at, length[:binary.PutUvarint(length[:], uint64(n))]...)
 }
 
-// checkBlock tells whether raw is a whole block, before anything in it is believed.
-func checkBlock(raw []byte) (block, error) {
-	if len(raw) < blockHeader {
+// blockSum is the checksum over all of a block but the checksum. The length of the unpacked body, which version 1 does
+// not have, lies behind it.
+func blockSum(b []byte) uint32 {
+	return crc32.Update(crc32.Checksum(b[:28], castagnoli), castagnoli, b[firstHeader:])
+}
+
+// decodeBlock returns the block that raw holds, once it has proved to be whole: nothing in it is believed before. The
+// body may be a part of raw.
+func decodeBlock(raw []byte, u *unpacker) (block, error) {
+	if len(raw) < firstHeader {
 		return block{}, fmt.Errorf("%w: block of %d bytes is too short", ErrDamaged, len(raw))
 	}
-	if raw[0] != blockMagic || raw[1] != 0 || raw[2] != 0 || raw[3] != 0 {
+	header := blockHeader
+	if raw[0] == firstMagic {
+		header = firstHeader
+	}
+	codec := raw[1]
+	if raw[0] != blockMagic && raw[0] != firstMagic || codec > codecZstd || raw[2] != 0 || raw[3] != 0 {
 		return block{}, fmt.Errorf("%w: block starts with % x", ErrDamaged, raw[:4])
 	}
 	if blockSum(raw) != binary.LittleEndian.Uint32(raw[28:]) {
 		return block{}, fmt.Errorf("%w: checksum of a block is wrong", ErrDamaged)
 	}
-	n := binary.LittleEndian.Uint32(raw[4:])
-	if int64(binary.LittleEndian.Uint32(raw[24:])) != int64(len(raw)-blockHeader) || n == 0 || int64(n) > int64(len(raw)) {
+	n, size := binary.LittleEndian.Uint32(raw[4:]), binary.LittleEndian.Uint32(raw[24:])
+	if len(raw) < header || int64(size) != int64(len(raw)-header) {
 		return block{}, fmt.Errorf("%w: lengths of a block do not agree", ErrDamaged)
 	}
+	if raw[0] == blockMagic {
+		size = binary.LittleEndian.Uint32(raw[32:])
+	}
+	body := raw[header:]
+	switch {
+	case codec != codecRaw && raw[0] == firstMagic, codec == codecRaw && int64(size) != int64(len(body)):
+		return block{}, fmt.Errorf("%w: lengths of a block do not agree", ErrDamaged)
+	case codec != codecRaw:
+		var err error
+		if body, err = u.unpack(codec, body, size); err != nil {
+			return block{}, err
+		}
+	}
 	base := binary.LittleEndian.Uint64(raw[8:])
-	return block{first: base, last: base + uint64(n) - 1, raw: raw}, nil
+	if n == 0 || int64(n) > int64(len(body)) || base+uint64(n)-1 < base {
+		return block{}, fmt.Errorf("%w: lengths of a block do not agree", ErrDamaged)
+	}
+	return block{first: base, last: base + uint64(n) - 1, time: int64(binary.LittleEndian.Uint64(raw[16:])), body: body}, nil
 }
 
 // blockReader goes through the records of one stream in a block. It is a small value, so that a reader can step back
@@ -133,10 +168,10 @@ type blockReader struct {
 
 func newBlockReader(b block, stream uint32) (blockReader, error) {
 	r := blockReader{
-		d:      decoder{b: b.raw[blockHeader:]},
-		left:   binary.LittleEndian.Uint32(b.raw[4:]),
+		d:      decoder{b: b.body},
+		left:   uint32(b.last - b.first + 1),
 		pos:    b.first - 1,
-		time:   int64(binary.LittleEndian.Uint64(b.raw[16:])),
+		time:   b.time,
 		stream: stream,
 	}
 	found := false
@@ -178,16 +213,16 @@ func (r *blockReader) next() (rec Record, ok bool, err error) {
 	return Record{}, false, nil
 }
 
-// entries returns all records of a block that was checked.
+// entries returns all records of a block. Their data are parts of its body.
 func (b block) entries() ([]entry, error) {
-	d := decoder{b: b.raw[blockHeader:]}
+	d := decoder{b: b.body}
 	next := map[uint64]uint64{}
 	for range d.count(2) {
 		stream, seq := d.uvarint(), d.uvarint()
 		next[stream] = seq
 	}
 	out := make([]entry, 0, b.last-b.first+1)
-	at := int64(binary.LittleEndian.Uint64(b.raw[16:]))
+	at := b.time
 	for pos := b.first; pos <= b.last && d.err == nil; pos++ {
 		stream, n := d.uvarint(), d.count(1)
 		at += d.varint()

@@ -3,8 +3,14 @@ package wal
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
+)
+
+const (
+	gatherPart  = 8 // the part of a commit's time that the next one waits for company at the most
+	gatherQuiet = 4 // how often in a row the others may run without appending
 )
 
 // run is the committer. It sleeps until something is due, makes one commit of all that waits, and calls back in order.
@@ -102,6 +108,9 @@ func (l *Log) cycle(last bool) bool {
 	if err := l.expire(); err != nil && !isNoSpace(err) {
 		return l.stop(err)
 	}
+	if !last {
+		l.gather()
+	}
 	for {
 		items := l.take(last)
 		err := l.makeRoom(items)
@@ -148,11 +157,34 @@ func (l *Log) hasPending() bool {
 	return len(l.pending) > 0
 }
 
+// gather lets those go first whom the last commit has called back and who append again at once: they come into the next
+// commit then, and not into the one after it. It ends as soon as nobody appends any more, and after a small part of what a
+// commit takes.
+func (l *Log) gather() {
+	until := time.Now().Add(l.took / gatherPart)
+	before := 0
+	for quiet := 0; quiet < gatherQuiet; runtime.Gosched() {
+		l.mu.Lock()
+		n, full := len(l.pending), len(l.waiters) > 0
+		l.mu.Unlock()
+		if quiet++; n != before {
+			before, quiet = n, 0
+		}
+		if full || !time.Now().Before(until) {
+			return
+		}
+	}
+}
+
 // take moves what the next commit holds from pending to inflight.
 func (l *Log) take(last bool) []*item {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	blocked := l.noSpace != nil && !last && time.Now().Before(l.retryAt)
+	if len(l.inflight) == 0 && !blocked && l.queued <= l.maxCommit() {
+		l.inflight, l.pending, l.room = l.pending, l.room, nil // nearly always it is all that waits
+		return l.inflight
+	}
 	var rest []*item
 	cost := 0
 	for i, it := range l.pending {
@@ -182,11 +214,14 @@ func (l *Log) commitItems(items []*item) error {
 	if !l.moved.Load() && !slices.ContainsFunc(items, func(it *item) bool { return !it.isEmpty() }) {
 		return nil
 	}
+	start := time.Now()
 	t := l.begin()
 	for _, it := range items {
 		t.add(it)
 	}
-	return t.commit()
+	err := t.commit()
+	l.took = time.Since(start)
+	return err
 }
 
 // segmentFull tells whether the next segment should begin: when the active one has its size, or when a commit of items would
@@ -226,6 +261,8 @@ func (l *Log) finish(items []*item) {
 			c.poke()
 		}
 	}
+	clear(items)
+	l.room = items[:0]
 }
 
 // rotate seals the active segment and begins the next one, which carries the whole state.

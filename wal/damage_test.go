@@ -46,6 +46,9 @@ func damageable(t *testing.T, dir string) contents {
 		for range 1 + rnd.IntN(3) {
 			s := []string{"a", "b"}[rnd.IntN(2)]
 			d := data(s, n, []int{10, 200, 700, 1400, 9000}[min(rnd.IntN(40)/8, 4)])
+			if n%4 == 0 {
+				d = bytes.Repeat(d[:10], 1+len(d)/10) // packed, as most telemetry is
+			}
 			b.Entries = append(b.Entries, wal.Entry{Stream: s, Time: time.Unix(1.7e9, 0), Data: d})
 			want.records[s] = append(want.records[s], d)
 		}

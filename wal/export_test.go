@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"encoding/binary"
 	"io/fs"
 	"os"
 	"reflect"
@@ -62,13 +63,16 @@ func (d *Disk) Under(o Options) Options {
 func DecodeBlock(raw []byte, sum bool) (records int, err error) {
 	if sum && len(raw) >= blockHeader {
 		raw = append([]byte(nil), raw...)
-		raw[0], raw[1], raw[2], raw[3] = blockMagic, 0, 0, 0
-		n := uint32(len(raw) - blockHeader)
-		raw[24], raw[25], raw[26], raw[27] = byte(n), byte(n>>8), byte(n>>16), byte(n>>24)
-		s := blockSum(raw)
-		raw[28], raw[29], raw[30], raw[31] = byte(s), byte(s>>8), byte(s>>16), byte(s>>24)
+		raw[0], raw[1], raw[2], raw[3] = 0xB1+raw[0]%2, raw[1]%3, 0, 0
+		header := blockHeader
+		if raw[0] == firstMagic {
+			header = firstHeader
+		}
+		binary.LittleEndian.PutUint32(raw[24:], uint32(len(raw)-header))
+		binary.LittleEndian.PutUint32(raw[28:], blockSum(raw))
 	}
-	b, err := checkBlock(raw)
+	var u unpacker
+	b, err := decodeBlock(raw, &u)
 	for stream := uint32(0); err == nil && stream < 3; stream++ {
 		var r blockReader
 		r, err = newBlockReader(b, stream)
@@ -82,12 +86,30 @@ func DecodeBlock(raw []byte, sum bool) (records int, err error) {
 }
 
 // EncodedBlock is a block with records of two streams.
-func EncodedBlock(data ...string) []byte {
+func EncodedBlock(codec Codec, data ...string) []byte {
 	var e []entry
 	for i, d := range data {
 		e = append(e, entry{stream: uint32(i % 2), seq: uint64(10 + i/2), time: int64(i) * 1e9, data: []byte(d)})
 	}
-	return encodeBlocks(7, e)[0].raw
+	return encodeBlocks(&packer{codec: codec}, 7, e)[0].raw
+}
+
+// FirstBlock is a block of version 1 with the body of a block of today's that is not compressed.
+func FirstBlock(raw []byte) []byte {
+	old := append(append([]byte(nil), raw[:firstHeader]...), raw[blockHeader:]...)
+	old[0] = firstMagic
+	binary.LittleEndian.PutUint32(old[28:], blockSum(old))
+	return old
+}
+
+// PackedBlock is a block whose body was packed by somebody else, with a right checksum.
+func PackedBlock(codec byte, packed []byte, size uint32) []byte {
+	raw := append(make([]byte, blockHeader), packed...)
+	raw[0], raw[1], raw[4], raw[8] = blockMagic, codec, 1, 1
+	binary.LittleEndian.PutUint32(raw[24:], uint32(len(packed)))
+	binary.LittleEndian.PutUint32(raw[32:], size)
+	binary.LittleEndian.PutUint32(raw[28:], blockSum(raw))
+	return raw
 }
 
 // DecodeState decodes bytes as everything that has a decoder and encodes it again where there is an encoder.

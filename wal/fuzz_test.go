@@ -2,42 +2,57 @@ package wal_test
 
 import (
 	"bytes"
+	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"edgegateway/wal"
 )
 
 func FuzzBlock(f *testing.F) {
-	f.Add(wal.EncodedBlock("one", "two", "three"), false)
-	f.Add(wal.EncodedBlock("one", "two", "three"), true)
+	long := strings.Repeat("the same again and ", 30)
+	for _, codec := range codecs {
+		f.Add(wal.EncodedBlock(codec, "one", "two", "three"), false)
+		f.Add(wal.EncodedBlock(codec, "one", long, "three"), false)
+		f.Add(wal.EncodedBlock(codec, long, long, "three"), true)
+	}
+	f.Add(wal.FirstBlock(wal.EncodedBlock(wal.CodecNone, "one", "two", "three")), false)
 	f.Add([]byte{0xB1}, false)
+	f.Add([]byte{0xB2}, false)
 	f.Fuzz(func(t *testing.T, raw []byte, sum bool) {
 		n, err := wal.DecodeBlock(raw, sum)
-		if n > len(raw) {
+		if most := max(len(raw), wal.MaxRecord+64); n > most {
 			t.Errorf("%d records in %d bytes (%v)", n, len(raw), err)
 		}
 	})
 }
 
 func TestBlockHoldsWhatWasPutIn(t *testing.T) {
-	raw := wal.EncodedBlock("", "x", "", "yy", string(make([]byte, 70_000)))
-	if n, err := wal.DecodeBlock(raw, false); n != 5 || err != nil {
-		t.Fatalf("%d records, %v, want 5", n, err)
-	}
-	for i := range raw {
-		if i > 100 && i < len(raw)-100 && i%97 != 0 {
-			continue
-		}
-		bad := bytes.Clone(raw)
-		bad[i] ^= 0x10
-		if _, err := wal.DecodeBlock(bad, false); err == nil {
-			t.Errorf("a flipped bit at %d was not seen", i)
-		}
-		if _, err := wal.DecodeBlock(raw[:i], false); err == nil {
-			t.Errorf("a block cut at %d was taken", i)
-		}
+	noise := make([]byte, 70_000)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(noise)
+	for _, codec := range codecs {
+		t.Run(string(codec), func(t *testing.T) {
+			raw := wal.EncodedBlock(codec, "", "x", "", "yy", string(noise)+strings.Repeat("and again ", 5000))
+			if n, err := wal.DecodeBlock(raw, false); n != 5 || err != nil {
+				t.Fatalf("%d records, %v, want 5", n, err)
+			}
+			for i := range raw {
+				if i > 100 && i < len(raw)-100 && i%97 != 0 {
+					continue
+				}
+				bad := bytes.Clone(raw)
+				bad[i] ^= 0x10
+				if _, err := wal.DecodeBlock(bad, false); !errors.Is(err, wal.ErrDamaged) {
+					t.Errorf("a flipped bit at %d: %v", i, err)
+				}
+				if _, err := wal.DecodeBlock(raw[:i], false); !errors.Is(err, wal.ErrDamaged) {
+					t.Errorf("a block cut at %d: %v", i, err)
+				}
+			}
+		})
 	}
 }
 

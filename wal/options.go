@@ -29,6 +29,8 @@ type Options struct {
 	NewEpoch uint64
 	// Window is the number of records that a cursor may have without outcome. 0 means 4096.
 	Window int
+	// Codec says how blocks are compressed. Empty means CodecS2.
+	Codec Codec
 	// Log takes one line for each change of state. Nil means silence.
 	Log *slog.Logger
 
@@ -72,6 +74,14 @@ func (o Options) withDefaults() (Options, error) {
 	case Block, DropOldest, DropNewest:
 	default:
 		return o, fmt.Errorf("unknown policy %q (want %s, %s or %s)", o.Full, Block, DropOldest, DropNewest)
+	}
+	if o.Codec == "" {
+		o.Codec = CodecS2
+	}
+	switch o.Codec {
+	case CodecS2, CodecZstd, CodecNone:
+	default:
+		return o, fmt.Errorf("unknown codec %q (want %s, %s or %s)", o.Codec, CodecS2, CodecZstd, CodecNone)
 	}
 	if o.MaxBytes < 0 || o.MaxBytes > 0 && o.MaxBytes < minMaxBytes {
 		return o, fmt.Errorf("max_bytes is %d (want 0 or at least %d)", o.MaxBytes, minMaxBytes)

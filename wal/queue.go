@@ -35,9 +35,8 @@ type layout struct {
 	bucket []byte // the newest queue bucket
 	names  int    // of blocks in it
 
-	first uint64  // position of the first record in t
-	tail  []entry // the records in t
-	size  int     // of the page of t
+	tail []block // in t
+	size int     // of the page of t
 }
 
 // placement is what a commit does to the queue.
@@ -47,32 +46,47 @@ type placement struct {
 	large     []block
 }
 
-// place decides where the entries of a commit go, the first of which has position base. It returns the layout after it.
-func (y layout) place(base uint64, entries []entry, blocks []block) (placement, layout) {
+// place decides where the blocks of a commit go, which hold entries. It returns the layout after it.
+func (y layout) place(p *packer, entries []entry, blocks []block) (placement, layout, error) {
 	if len(blocks) == 0 {
-		return placement{}, y
+		return placement{}, y, nil
 	}
 	if len(blocks) > 1 || len(blocks[0].raw) > plainBlock {
 		if len(y.tail) == 0 {
-			return placement{large: blocks}, y
+			return placement{large: blocks}, y, nil
 		}
-		all := append(append(make([]entry, 0, len(y.tail)+len(entries)), y.tail...), entries...)
-		p := placement{large: encodeBlocks(y.first, all), emptyTail: true}
+		out, err := y.merge(p, entries)
 		y.tail, y.size = nil, 0
-		return p, y
+		return out, y, err
 	}
-	p := placement{small: blocks}
+	out := placement{small: blocks}
 	need := pairBytes + len(blocks[0].raw)
 	if len(y.tail) > 0 && y.size+need > tailBytes {
-		p.large, p.emptyTail = encodeBlocks(y.first, y.tail), true
+		merged, err := y.merge(p, nil)
+		if err != nil {
+			return out, y, err
+		}
+		out.large, out.emptyTail = merged.large, true
 		y.tail, y.size = nil, 0
 	}
-	if len(y.tail) == 0 {
-		y.first = base
-	}
-	y.tail = append(y.tail[:len(y.tail):len(y.tail)], entries...)
+	in := blocks[0]
+	in.raw = nil
+	y.tail = append(y.tail[:len(y.tail):len(y.tail)], in)
 	y.size += need
-	return p, y
+	return out, y, nil
+}
+
+// merge makes large blocks of the records in t and those that follow them.
+func (y layout) merge(p *packer, more []entry) (placement, error) {
+	var all []entry
+	for _, b := range y.tail {
+		list, err := b.entries()
+		if err != nil {
+			return placement{}, err
+		}
+		all = append(all, list...)
+	}
+	return placement{large: encodeBlocks(p, y.tail[0].first, append(all, more...)), emptyTail: true}, nil
 }
 
 // put makes p so in a transaction.
@@ -121,7 +135,7 @@ func putLarge(tx *bbolt.Tx, y *layout, b block) error {
 }
 
 // findBlock returns a copy of the block that holds pos, or of another one where none does.
-func findBlock(tx *bbolt.Tx, pos uint64) []byte {
+func findBlock(tx *bbolt.Tx, pos uint64, file *blockFile) []byte {
 	key := binary.BigEndian.AppendUint64(nil, pos)
 	if t := tx.Bucket([]byte(bucketTail)); t != nil {
 		if k, v := atOrBefore(t.Cursor(), key); k != nil && v != nil && covers(v, pos) {
@@ -139,6 +153,11 @@ func findBlock(tx *bbolt.Tx, pos uint64) []byte {
 	k, v := atOrBefore(q.Cursor(), key)
 	if k == nil {
 		return nil
+	}
+	if v == nil {
+		if own := q.Bucket(k); own != nil && own.Root() != 0 {
+			file.ahead(int64(own.Root())*pageSize, aheadStep)
+		}
 	}
 	return bytes.Clone(blockAt(q, k, v))
 }
@@ -205,7 +224,7 @@ func eachBlock(tx *bbolt.Tx, yield func(first uint64, raw []byte) error) error {
 }
 
 // loadLayout finds where the newest blocks of a segment lie.
-func loadLayout(db *bbolt.DB) (y layout, err error) {
+func loadLayout(db *bbolt.DB, u *unpacker) (y layout, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
@@ -227,21 +246,14 @@ func loadLayout(db *bbolt.DB) (y layout, err error) {
 			return nil
 		}
 		return t.ForEach(func(_, v []byte) error {
-			b, err := checkBlock(bytes.Clone(v))
+			b, err := decodeBlock(bytes.Clone(v), u)
 			if err != nil {
 				return err
 			}
-			list, err := b.entries()
-			if err != nil {
-				return err
+			if n := len(y.tail); n > 0 && b.first != y.tail[n-1].last+1 {
+				return fmt.Errorf("%w: records %d are missing before %d", ErrDamaged, y.tail[n-1].last+1, b.first)
 			}
-			if len(y.tail) == 0 {
-				y.first = b.first
-			}
-			if b.first != y.first+uint64(len(y.tail)) {
-				return fmt.Errorf("%w: records %d are missing before %d", ErrDamaged, y.first+uint64(len(y.tail)), b.first)
-			}
-			y.tail = append(y.tail, list...)
+			y.tail = append(y.tail, b)
 			y.size += pairBytes + len(v)
 			return nil
 		})

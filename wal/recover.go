@@ -68,7 +68,7 @@ func (l *Log) recoverFiles() error {
 	}
 	a.active = true
 	if last.header.version == formatVersion {
-		if l.layout, err = loadLayout(a.db); err != nil {
+		if l.layout, err = loadLayout(a.db, &l.unpacker); err != nil {
 			return fmt.Errorf("%s: %w", a.path, err)
 		}
 	}

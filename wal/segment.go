@@ -64,11 +64,11 @@ type segment struct {
 	newest int64 // largest time of its records; 0 without any
 
 	mu     sync.Mutex // guards the fields below; held while a reader is in the file
-	db     *bbolt.DB  // nil while a sealed segment is not being read
+	db     *bbolt.DB  // of the active one
 	active bool
 	gone   bool
-	sound  bool // its pages were checked
-	users  int  // cursors that are reading this segment
+	users  int        // cursors that are reading this segment
+	file   *blockFile // as readers have it open; nil while nobody reads
 }
 
 func segmentName(number uint64) string { return fmt.Sprintf("%08d.seg", number) }
@@ -248,47 +248,34 @@ func fill(tx *bbolt.Tx, p *placement, y *layout, changes []Change, c *control) e
 	return putSingle(tx, bucketControl, c.encode())
 }
 
-// read returns the block that holds the record at pos, copied and checked.
-func (s *segment) read(pos uint64, o *Options) (b block, err error) {
+// read returns the block that holds the record at pos, checked and unpacked.
+func (s *segment) read(pos uint64, u *unpacker) (b block, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gone {
 		return block{}, errGone
 	}
-	if s.db == nil {
-		if !s.sound {
-			if err := checkFile(s.path); err != nil {
-				return block{}, err
-			}
-			s.sound = true
+	if s.file == nil {
+		if s.file, err = openBlockFile(s.path, !s.active); err != nil {
+			return block{}, s.unread(err)
 		}
-		if s.db, err = openBolt(s.path, o, true); err != nil {
-			return block{}, err
-		}
-		defer func() {
-			if s.users == 0 {
-				_ = s.closeLocked() // it was only read
-			}
-		}()
 	}
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %s: %v", ErrDamaged, s.path, p)
-		}
-	}()
+	if s.users == 0 {
+		defer s.closeFileLocked()
+	}
 	var raw []byte
-	err = s.db.View(func(tx *bbolt.Tx) error {
-		raw = findBlock(tx, pos)
-		return nil
-	})
-	if err != nil {
-		return block{}, err
+	if s.active {
+		raw, err = s.findActive(pos)
+	} else {
+		raw, err = s.file.find(pos)
 	}
-	if raw == nil {
+	switch {
+	case err != nil:
+		return block{}, s.unread(err)
+	case raw == nil:
 		return block{}, fmt.Errorf("%w: %s has no record %d", ErrDamaged, s.path, pos)
 	}
-	if b, err = checkBlock(raw); err != nil {
+	if b, err = decodeBlock(raw, u); err != nil {
 		return block{}, fmt.Errorf("%s: %w", s.path, err)
 	}
 	if pos < b.first || pos > b.last {
@@ -297,7 +284,30 @@ func (s *segment) read(pos uint64, o *Options) (b block, err error) {
 	return b, nil
 }
 
-// hold keeps a sealed segment's file open for a cursor that goes through it; drop lets go of it.
+// unread says what kept a block from being read. An error of the device is damage: nothing but a salvage helps.
+func (s *segment) unread(err error) error {
+	if errors.Is(err, ErrDamaged) || !errors.Is(err, unix.EIO) {
+		return fmt.Errorf("%s: %w", s.path, err)
+	}
+	return fmt.Errorf("%w: %w", ErrDamaged, s.named(err))
+}
+
+// findActive returns a copy of the block of the active segment that holds pos, as the last commit left it.
+func (s *segment) findActive(pos uint64) (raw []byte, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", ErrDamaged, p)
+		}
+	}()
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		raw = findBlock(tx, pos, s.file)
+		return nil
+	})
+	return raw, err
+}
+
+// hold keeps the file open for a cursor that goes through it; drop lets go of it.
 func (s *segment) hold() {
 	s.mu.Lock()
 	s.users++
@@ -307,12 +317,19 @@ func (s *segment) hold() {
 func (s *segment) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.users--; s.users == 0 && !s.active {
-		_ = s.closeLocked() // it was only read
+	if s.users--; s.users == 0 {
+		s.closeFileLocked()
 	}
 }
 
-// seal ends writing. Readers open the file again, read-only, when they come to it.
+func (s *segment) closeFileLocked() {
+	if s.file != nil {
+		s.file.close()
+		s.file = nil
+	}
+}
+
+// seal ends writing. Readers open the file again when they come to it.
 func (s *segment) seal() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,6 +345,7 @@ func (s *segment) close() error {
 }
 
 func (s *segment) closeLocked() error {
+	s.closeFileLocked()
 	if s.db == nil {
 		return nil
 	}

@@ -159,7 +159,7 @@ func (l *Log) timeOf(stream uint32, seq, pos uint64) time.Time {
 		if err != nil || !ok {
 			break
 		}
-		near = time.Unix(0, int64(binary.LittleEndian.Uint64(b.raw[16:])))
+		near = time.Unix(0, b.time)
 		r, err := newBlockReader(b, stream)
 		for err == nil {
 			var rec Record

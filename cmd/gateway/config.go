@@ -36,6 +36,7 @@ type Lane struct {
 	MaxAge      time.Duration `yaml:"max_age" doc:"Records older than this are dropped and counted, delivered or not. 0s keeps them." default:"0s" min:"0s"`
 	WhenFull    string        `yaml:"when_full" doc:"block: sources slow down and MQTT is not acknowledged. drop_oldest and drop_newest lose records, and count them." enum:"block|drop_oldest|drop_newest" default:"block"`
 	MaxDelay    time.Duration `yaml:"max_delay" doc:"How long a reading nobody waits for may stay in memory. Longer spares the flash." default:"1s" min:"10ms" max:"1m"`
+	Codec       string        `yaml:"codec" doc:"How records are compressed: s2 costs hardly any time; zstd makes them smaller still and takes more, for a tight flash budget." enum:"s2|zstd|none" default:"s2"`
 	UrgentDelay time.Duration `yaml:"urgent_delay" doc:"How long an MQTT publish waits for company before its commit." default:"0s" min:"0s" max:"100ms"`
 }
 
@@ -78,7 +79,7 @@ func loadConfig(path string) (*Config, error) {
 		if c.Lanes == nil {
 			c.Lanes = map[string]Lane{}
 		}
-		c.Lanes[defaultLane] = Lane{MaxBytes: 512 << 20, WhenFull: "block", MaxDelay: time.Second}
+		c.Lanes[defaultLane] = Lane{MaxBytes: 512 << 20, WhenFull: "block", MaxDelay: time.Second, Codec: "s2"}
 	}
 	return &c, nil
 }

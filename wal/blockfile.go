@@ -1,0 +1,283 @@
+package wal
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"sort"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// aheadBytes is how far the kernel is asked to read before a cursor that goes through a file. bbolt maps its files for
+	// access in no order, where each page is a request of its own: a quarter of what the device could give.
+	aheadBytes = 2 << 20
+	// aheadStep is what is asked for at a time. Linux cuts a larger request to what the device takes at once.
+	aheadStep = 128 << 10
+	// maxRawBlock bounds the block of a file; the rest is for an older version's.
+	maxRawBlock = maxBody + 4<<10
+)
+
+// blockFile is a segment file as cursors read it. A sealed one is read by its pages and not by bbolt: by file reads,
+// without recursion and within bounds. So its pages need no check before, a bad sector is an error and not a fault, and
+// the kernel sees that it is read in order. Of the active one bbolt finds the block, and the file only serves to ask for
+// it ahead.
+type blockFile struct {
+	f        *os.File
+	pages    pageReader
+	queues   []queueName // in order
+	tail     []byte      // the value of bucket t in the root
+	levels   [maxDepth]cachedPage
+	from, to int64 // what the kernel was asked for
+	buf      []byte
+}
+
+// queueName is a queue bucket: the position that its name bears, and its value in the root.
+type queueName struct {
+	first uint64
+	value []byte
+}
+
+// cachedPage is the page that was read last at its depth of the tree: the next block is nearly always found by the same.
+type cachedPage struct {
+	id uint64
+	b  []byte
+}
+
+func openBlockFile(path string, sealed bool) (*blockFile, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	b := &blockFile{f: f}
+	if sealed {
+		err = b.open()
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *blockFile) close() { _ = b.f.Close() } // it was only read
+
+// open finds the bucket of the blocks.
+func (b *blockFile) open() error {
+	meta, err := readMeta(b.f)
+	if err != nil {
+		return err
+	}
+	b.pages = pageReader{f: b.f, meta: meta}
+	root, err := b.pages.page(meta.root)
+	if err != nil {
+		return err
+	}
+	return b.pages.each(root, func(key, value []byte, bucket bool) error {
+		name, ok := bytes.CutPrefix(key, []byte(bucketQueue))
+		switch {
+		case !bucket:
+		case string(key) == bucketTail:
+			b.tail = bytes.Clone(value)
+		case ok && len(name) == 0: // the only one of version 1
+			b.queues = append(b.queues, queueName{value: bytes.Clone(value)})
+		case ok && len(name) == 8:
+			b.queues = append(b.queues, queueName{binary.BigEndian.Uint64(name), bytes.Clone(value)})
+		}
+		return nil
+	})
+}
+
+// find returns the block that holds pos, nil or another one where there is none. It is the caller's where its codec is none;
+// otherwise the next call overwrites it.
+func (b *blockFile) find(pos uint64) ([]byte, error) {
+	if b.tail != nil {
+		if raw, err := b.search(b.tail, pos); err != nil || covers(raw, pos) {
+			return raw, err
+		}
+	}
+	i := sort.Search(len(b.queues), func(i int) bool { return b.queues[i].first > pos })
+	if i == 0 {
+		return nil, nil
+	}
+	return b.search(b.queues[i-1].value, pos)
+}
+
+// search returns the last block in a bucket that begins at or before pos, nil where there is none.
+func (b *blockFile) search(bucket []byte, pos uint64) ([]byte, error) {
+	page, err := b.top(bucket)
+	if err != nil {
+		return nil, err
+	}
+	for depth := 1; ; depth++ {
+		i, err := searchPage(page, pos)
+		if err != nil || i < 0 {
+			return nil, err
+		}
+		if binary.LittleEndian.Uint16(page[8:]) == leafPage {
+			_, value, bucket, err := leafElem(page, i)
+			switch {
+			case err != nil:
+				return nil, err
+			case bucket:
+				return b.large(value)
+			}
+			return bytes.Clone(value), nil
+		}
+		if depth == maxDepth {
+			return nil, fmt.Errorf("%w: not a tree of pages", ErrDamaged)
+		}
+		_, child, err := branchElem(page, i)
+		if err != nil {
+			return nil, err
+		}
+		if page, err = b.page(depth, child); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// top returns the top page of a bucket's tree.
+func (b *blockFile) top(bucket []byte) ([]byte, error) {
+	if len(bucket) < bucketHeader {
+		return nil, fmt.Errorf("%w: bucket is cut off", ErrDamaged)
+	}
+	if root := binary.LittleEndian.Uint64(bucket); root != 0 {
+		return b.page(0, root)
+	}
+	if len(bucket) < bucketHeader+pageHeader {
+		return nil, fmt.Errorf("%w: bucket is cut off", ErrDamaged)
+	}
+	return bucket[bucketHeader:], nil
+}
+
+// page returns a page of the tree. It is good until the next one of its depth.
+func (b *blockFile) page(depth int, id uint64) ([]byte, error) {
+	if c := &b.levels[depth]; c.id == id {
+		return c.b, nil
+	}
+	b.ahead(int64(id)*pageSize, pageSize)
+	p, err := b.pages.page(id)
+	if err != nil {
+		return nil, err
+	}
+	if flags := binary.LittleEndian.Uint16(p[8:]); flags != leafPage && flags != branchPage {
+		return nil, fmt.Errorf("%w: page %d is neither branch nor leaf", ErrDamaged, id)
+	}
+	b.levels[depth] = cachedPage{id, p}
+	return p, nil
+}
+
+// large returns the block that lies alone in a bucket of its own.
+func (b *blockFile) large(bucket []byte) ([]byte, error) {
+	if len(bucket) < bucketHeader {
+		return nil, fmt.Errorf("%w: bucket is cut off", ErrDamaged)
+	}
+	id := binary.LittleEndian.Uint64(bucket)
+	if id == 0 {
+		top, err := b.pages.bucket(bucket)
+		if err != nil {
+			return nil, err
+		}
+		_, value, _, err := leafElem(top, 0)
+		return bytes.Clone(value), err
+	}
+	at := int64(id) * pageSize
+	// The page is read together with what it most likely continues in; how long it is stands in its first pair.
+	b.ahead(at, aheadStep)
+	if len(b.buf) < pageSize {
+		b.buf = make([]byte, pageSize)
+	}
+	head := b.buf[:pageSize]
+	if id < 2 || id >= b.pages.meta.high {
+		return nil, fmt.Errorf("%w: page %d is outside the file", ErrDamaged, id)
+	}
+	if err := readFull(b.f, head, at); err != nil {
+		return nil, err
+	}
+	p := newTreePage(id, head)
+	over := uint64(binary.LittleEndian.Uint32(head[12:]))
+	if binary.LittleEndian.Uint64(head) != id || p.flags != leafPage || p.count != 1 || id+over >= b.pages.meta.high {
+		return nil, fmt.Errorf("%w: page %d does not hold a block", ErrDamaged, id)
+	}
+	p.size = (over + 1) * pageSize
+	key, _, _, err := p.leafElem(0)
+	if err != nil {
+		return nil, err
+	}
+	from := pageHeader + elemSize + len(key)
+	n := int(p.fill) - from
+	if string(key) != blockKey || n < firstHeader || n > maxRawBlock || from+firstHeader > pageSize {
+		return nil, fmt.Errorf("%w: page %d does not hold a block", ErrDamaged, id)
+	}
+	var out []byte
+	if head[from+1] == codecRaw {
+		out = make([]byte, n)
+		copy(out, head[from:])
+	} else {
+		if len(b.buf) < from+n {
+			b.buf = append(make([]byte, 0, from+n), head...)[:from+n]
+		}
+		out = b.buf[from : from+n]
+	}
+	if rest := from + n - pageSize; rest > 0 {
+		b.ahead(at, int64(from+n))
+		if err := readFull(b.f, out[n-rest:], at+pageSize); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// ahead asks the kernel for what comes behind [at, at+n), where it was not asked for it already.
+func (b *blockFile) ahead(at, n int64) {
+	if at >= b.from && at+n+aheadBytes/2 <= b.to {
+		return
+	}
+	from := b.to
+	if at < b.from || at > b.to {
+		b.from, from = at, at // a jump
+	}
+	b.to = max(at+n, from) + aheadBytes
+	for ; from < b.to; from += aheadStep {
+		_ = unix.Fadvise(int(b.f.Fd()), from, aheadStep, unix.FADV_WILLNEED) // only a hint
+	}
+}
+
+// searchPage returns the index of the last pair of a page whose key is at or before pos, -1 where there is none.
+func searchPage(page []byte, pos uint64) (int, error) {
+	if len(page) < pageHeader {
+		return -1, fmt.Errorf("%w: page is cut off", ErrDamaged)
+	}
+	leaf := binary.LittleEndian.Uint16(page[8:]) == leafPage
+	lo, hi := 0, int(binary.LittleEndian.Uint16(page[10:]))
+	for lo < hi {
+		m := (lo + hi) / 2
+		var key []byte
+		var err error
+		if leaf {
+			key, _, _, err = leafElem(page, m)
+		} else {
+			key, _, err = branchElem(page, m)
+		}
+		if err != nil {
+			return -1, err
+		}
+		if len(key) != 8 {
+			return -1, fmt.Errorf("%w: key of a block has %d bytes", ErrDamaged, len(key))
+		}
+		if binary.BigEndian.Uint64(key) <= pos {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	return lo - 1, nil
+}
+
+func branchElem(page []byte, i int) (key []byte, child uint64, err error) {
+	p := treePage{b: page}
+	return p.branchElem(i)
+}
