@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 
 	"edgegateway/wal"
 )
@@ -20,51 +22,106 @@ import (
 // BenchmarkAppend measures producers that wait for each record of 256 B, and in the same run, in turns, what it is
 // compared with: a raw preallocated file with one fdatasync per group, and one bbolt transaction per record.
 func BenchmarkAppend(b *testing.B) {
-	for _, producers := range []int{1, 64, 1024} {
-		b.Run(fmt.Sprint("producers=", producers), func(b *testing.B) {
-			dir := benchDir(b)
-			l, err := wal.Open(dir, wal.Options{})
-			must(b, err)
-			raw := newRawLog(b, dir)
-			db, err := bbolt.Open(filepath.Join(dir, "naive.db"), 0o600, nil)
-			must(b, err)
-			payload := data("s", 1, 256)
-			ours := func() error {
-				done := make(chan error, 1)
-				batch := wal.Batch{Entries: []wal.Entry{{Stream: "s", Time: time.Now(), Data: payload}}, Urgent: true}
-				if err := l.Append(b.Context(), batch, func(err error) { done <- err }); err != nil {
-					return err
-				}
-				return <-done
+	var noise, readings [4096][]byte
+	for i := range noise {
+		noise[i], readings[i] = data("s", i, 256), telemetry(i)
+	}
+	for _, kind := range []struct {
+		payload string
+		codec   wal.Codec
+		records [][]byte
+	}{
+		{"noise", wal.CodecS2, noise[:]}, {"telemetry", wal.CodecS2, readings[:]}, {"telemetry", wal.CodecZstd, readings[:]},
+	} {
+		for _, producers := range []int{1, 64, 1024} {
+			b.Run(fmt.Sprintf("payload=%s/codec=%s/producers=%d", kind.payload, kind.codec, producers), func(b *testing.B) {
+				benchAppend(b, producers, kind.codec, kind.records)
+			})
+		}
+	}
+}
+
+func benchAppend(b *testing.B, producers int, codec wal.Codec, records [][]byte) {
+	dir := benchDir(b)
+	l, err := wal.Open(dir, wal.Options{Codec: codec})
+	must(b, err)
+	raw := newRawLog(b, dir)
+	db, err := bbolt.Open(filepath.Join(dir, "naive.db"), 0o600, nil)
+	must(b, err)
+	var n atomic.Uint64
+	payload := func() []byte { return records[n.Add(1)%uint64(len(records))] }
+	ours := func() error {
+		done := make(chan error, 1)
+		batch := wal.Batch{Entries: []wal.Entry{{Stream: "s", Time: time.Now(), Data: payload()}}, Urgent: true}
+		if err := l.Append(b.Context(), batch, func(err error) { done <- err }); err != nil {
+			return err
+		}
+		return <-done
+	}
+	naive := func() error {
+		return db.Update(func(tx *bbolt.Tx) error {
+			k, err := tx.CreateBucketIfNotExists([]byte("q"))
+			if err != nil {
+				return err
 			}
-			naive := func() error {
-				return db.Update(func(tx *bbolt.Tx) error {
-					k, err := tx.CreateBucketIfNotExists([]byte("q"))
-					if err != nil {
-						return err
-					}
-					n, _ := k.NextSequence()
-					return k.Put(binary.BigEndian.AppendUint64(nil, n), payload)
-				})
-			}
-			const turn = 250 * time.Millisecond
-			var toRaw, toNaive, rates []float64
-			before := l.Stats()
-			for b.Loop() {
-				r := rate(b, producers, turn, func() error { return raw.append(payload) })
-				o := rate(b, producers, turn, ours)
-				n := rate(b, producers, turn, naive)
-				toRaw, toNaive, rates = append(toRaw, o/r), append(toNaive, o/n), append(rates, o)
-			}
-			s := l.Stats()
-			b.ReportMetric(median(rates), "records/s")
-			b.ReportMetric(median(toRaw), "x-raw-append")
-			b.ReportMetric(median(toNaive), "x-bbolt-update")
-			b.ReportMetric(float64(s.Written-before.Written)/float64(s.Streams[0].Bytes), "write-amplification")
-			must(b, l.Close())
-			must(b, db.Close())
-			raw.close()
+			n, _ := k.NextSequence()
+			return k.Put(binary.BigEndian.AppendUint64(nil, n), payload())
 		})
+	}
+	const turn = 250 * time.Millisecond
+	var toRaw, toNaive, rates []float64
+	var cpu, rawCPU time.Duration
+	var count, rawCount float64
+	before := l.Stats()
+	for b.Loop() {
+		rawCPU -= cpuTime()
+		r := rate(b, producers, turn, func() error { return raw.append(payload()) })
+		rawCPU, rawCount = rawCPU+cpuTime(), rawCount+r*turn.Seconds()
+		cpu -= cpuTime()
+		o := rate(b, producers, turn, ours)
+		cpu, count = cpu+cpuTime(), count+o*turn.Seconds()
+		n := rate(b, min(producers, 8), turn, naive)
+		toRaw, toNaive, rates = append(toRaw, o/r), append(toNaive, o/n), append(rates, o)
+	}
+	s := l.Stats()
+	b.ReportMetric(median(rates), "records/s")
+	b.ReportMetric(median(toRaw), "x-raw-append")
+	b.ReportMetric(median(toNaive), "x-bbolt-update")
+	b.ReportMetric(float64(s.Written-before.Written)/float64(s.Streams[0].Bytes), "write-amplification")
+	b.ReportMetric(float64(s.Streams[0].Records)/float64(s.Commits-before.Commits), "records/commit")
+	b.ReportMetric(float64(cpu.Microseconds())/count, "cpu-us/record")
+	b.ReportMetric(float64(rawCPU.Microseconds())/rawCount, "raw-cpu-us/record")
+	must(b, l.Close())
+	must(b, db.Close())
+	raw.close()
+}
+
+// BenchmarkCommit measures what a commit costs the processor, with TMPDIR in memory, by the number of batches in it.
+func BenchmarkCommit(b *testing.B) {
+	for _, n := range []int{1, 32, 512} {
+		for _, codec := range []wal.Codec{wal.CodecNone, wal.CodecS2} {
+			b.Run(fmt.Sprintf("batches=%d/codec=%s", n, codec), func(b *testing.B) {
+				l, err := wal.Open(b.TempDir(), wal.Options{Codec: codec, MaxDelay: time.Hour})
+				must(b, err)
+				var batches []wal.Batch
+				for i := range n {
+					e := wal.Entry{Stream: "s", Time: time.Unix(1.7e9, int64(i)), Data: telemetry(i)}
+					batches = append(batches, wal.Batch{Entries: []wal.Entry{e}, Urgent: i == n-1})
+				}
+				done := make(chan error, 1)
+				b.ReportAllocs()
+				before := l.Stats().Commits
+				for b.Loop() {
+					for i := range batches[:n-1] {
+						must(b, l.Append(b.Context(), batches[i], nil))
+					}
+					must(b, l.Append(b.Context(), batches[n-1], func(err error) { done <- err }))
+					must(b, <-done)
+				}
+				b.ReportMetric(float64(l.Stats().Commits-before)/float64(b.N), "commits/op")
+				must(b, l.Close())
+			})
+		}
 	}
 }
 
@@ -157,16 +214,17 @@ func (r *rawLog) run() {
 
 func (r *rawLog) close() { close(r.poke); <-r.ended; r.f.Close() }
 
-// BenchmarkDone gives outcomes to records, one at a time and by the hundred. cpu-ns/record does not count the time that
-// other programs had.
 // BenchmarkDone gives records their outcome one at a time. Each needs a record that was appended and read before, outside
-// the measured time, so run it with a count: -benchtime 1000000x.
+// the measured time, so run it with a count: -benchtime 1000000x. cpu-ns/record is what the calling thread used: it does
+// not count the time that other programs had, nor the garbage that appending and reading have left.
 func BenchmarkDone(b *testing.B) {
 	const n = 50_000
 	l, err := wal.Open(b.TempDir(), wal.Options{Window: n, MaxDelay: time.Hour})
 	must(b, err)
 	c := cursor(b, l, "u", "s")
 	b.ReportAllocs()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	var cpu time.Duration
 	count, next, i := 0, 1, n
 	var recs []wal.Record
@@ -180,25 +238,34 @@ func BenchmarkDone(b *testing.B) {
 				recs = append(recs, read(b, c, n)...)
 			}
 			i = 0
+			runtime.GC()
 			b.StartTimer()
-			cpu -= cpuTime()
+			cpu -= threadTime(b)
 		}
 		c.Done(recs[i])
 		if i, count = i+1, count+1; i >= n {
-			cpu += cpuTime()
+			cpu += threadTime(b)
 		}
 	}
 	if i < n {
-		cpu += cpuTime()
+		cpu += threadTime(b)
 	}
 	b.ReportMetric(float64(cpu.Nanoseconds())/float64(count), "cpu-ns/record")
 	must(b, l.Close())
 }
 
+// cpuTime is the processor time that this process has used.
 func cpuTime() time.Duration {
 	var r syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+// threadTime is the processor time that this thread has used.
+func threadTime(b *testing.B) time.Duration {
+	var ts unix.Timespec
+	must(b, unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts))
+	return time.Duration(ts.Nano())
 }
 
 func TestDoneAllocatesNothing(t *testing.T) {

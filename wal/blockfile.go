@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"sort"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,10 +27,17 @@ const (
 type blockFile struct {
 	f        *os.File
 	pages    pageReader
-	queue    []byte // the value of bucket q in the root
+	queues   []queueName // in order
+	tail     []byte      // the value of bucket t in the root
 	levels   [maxDepth]cachedPage
 	from, to int64 // what the kernel was asked for
 	buf      []byte
+}
+
+// queueName is a queue bucket: the position that its name bears, and its value in the root.
+type queueName struct {
+	first uint64
+	value []byte
 }
 
 // cachedPage is the page that was read last at its depth of the tree: the next block is nearly always found by the same.
@@ -67,22 +75,39 @@ func (b *blockFile) open() error {
 	if err != nil {
 		return err
 	}
-	err = b.pages.each(root, func(key, value []byte, bucket bool) error {
-		if bucket && string(key) == bucketQueue {
-			b.queue = bytes.Clone(value)
+	return b.pages.each(root, func(key, value []byte, bucket bool) error {
+		name, ok := bytes.CutPrefix(key, []byte(bucketQueue))
+		switch {
+		case !bucket:
+		case string(key) == bucketTail:
+			b.tail = bytes.Clone(value)
+		case ok && len(name) == 0: // the only one of version 1
+			b.queues = append(b.queues, queueName{value: bytes.Clone(value)})
+		case ok && len(name) == 8:
+			b.queues = append(b.queues, queueName{binary.BigEndian.Uint64(name), bytes.Clone(value)})
 		}
 		return nil
 	})
-	if err == nil && len(b.queue) < bucketHeader {
-		err = fmt.Errorf("%w: a bucket is missing", ErrDamaged)
-	}
-	return err
 }
 
-// find returns the last block that begins at or before pos, nil where there is none. It is the caller's where its codec
-// is none; otherwise the next call overwrites it.
+// find returns the block that holds pos, nil or another one where there is none. It is the caller's where its codec is none;
+// otherwise the next call overwrites it.
 func (b *blockFile) find(pos uint64) ([]byte, error) {
-	page, err := b.top()
+	if b.tail != nil {
+		if raw, err := b.search(b.tail, pos); err != nil || covers(raw, pos) {
+			return raw, err
+		}
+	}
+	i := sort.Search(len(b.queues), func(i int) bool { return b.queues[i].first > pos })
+	if i == 0 {
+		return nil, nil
+	}
+	return b.search(b.queues[i-1].value, pos)
+}
+
+// search returns the last block in a bucket that begins at or before pos, nil where there is none.
+func (b *blockFile) search(bucket []byte, pos uint64) ([]byte, error) {
+	page, err := b.top(bucket)
 	if err != nil {
 		return nil, err
 	}
@@ -114,15 +139,18 @@ func (b *blockFile) find(pos uint64) ([]byte, error) {
 	}
 }
 
-// top returns the top page of the tree of blocks.
-func (b *blockFile) top() ([]byte, error) {
-	if root := binary.LittleEndian.Uint64(b.queue); root != 0 {
-		return b.page(0, root)
-	}
-	if len(b.queue) < bucketHeader+pageHeader {
+// top returns the top page of a bucket's tree.
+func (b *blockFile) top(bucket []byte) ([]byte, error) {
+	if len(bucket) < bucketHeader {
 		return nil, fmt.Errorf("%w: bucket is cut off", ErrDamaged)
 	}
-	return b.queue[bucketHeader:], nil
+	if root := binary.LittleEndian.Uint64(bucket); root != 0 {
+		return b.page(0, root)
+	}
+	if len(bucket) < bucketHeader+pageHeader {
+		return nil, fmt.Errorf("%w: bucket is cut off", ErrDamaged)
+	}
+	return bucket[bucketHeader:], nil
 }
 
 // page returns a page of the tree. It is good until the next one of its depth.

@@ -133,12 +133,10 @@ func (c *carver) tree(m pageMeta) {
 	if h, ctl, err := headAndControl(&r, tops); err == nil {
 		c.s.roots = append(c.s.roots, root{meta: m, header: h, control: ctl})
 	}
-	if q, ok := tops[bucketQueue]; ok {
-		_ = r.blocks(q, 0, func(b foundBlock) error {
-			c.take(b.raw, b.off, reached)
-			return nil
-		}, torn)
-	}
+	_ = r.blocks(tops, 0, func(b foundBlock) error {
+		c.take(b.raw, b.off, reached)
+		return nil
+	}, torn)
 }
 
 // headAndControl decodes the header and the control record of a state.

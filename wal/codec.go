@@ -115,7 +115,7 @@ type run struct{ skip, n uint64 }
 const maxRuns = 32
 
 func (c *control) encode() []byte {
-	b := binary.AppendUvarint(nil, c.last)
+	b := binary.AppendUvarint(make([]byte, 0, 96+16*len(c.tails)+24*len(c.cursors)), c.last)
 	b = binary.AppendVarint(b, c.newest)
 	b = binary.AppendUvarint(b, c.lost)
 	b = binary.AppendUvarint(b, c.refused)

@@ -1,9 +1,16 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
+)
+
+const (
+	gatherPart  = 8 // the part of a commit's time that the next one waits for company at the most
+	gatherQuiet = 4 // how often in a row the others may run without appending
 )
 
 // run is the committer. It sleeps until something is due, makes one commit of all that waits, and calls back in order.
@@ -18,6 +25,11 @@ func (l *Log) run() {
 			movedAt = time.Time{}
 		} else if movedAt.IsZero() {
 			movedAt = time.Now()
+		}
+		if err := l.prepared(false); err != nil {
+			l.stop(err)
+			l.end()
+			return
 		}
 		wait, last := l.due(movedAt)
 		if wait > 0 {
@@ -71,7 +83,7 @@ func (l *Log) due(movedAt time.Time) (wait time.Duration, closing bool) {
 		blocked := l.noSpace != nil && now.Before(l.retryAt)
 		for _, it := range l.pending {
 			switch {
-			case it.change != nil:
+			case it.change != nil && !(blocked && l.stuck):
 				sooner(it.at)
 			case blocked:
 			case it.batch.Urgent:
@@ -96,11 +108,17 @@ func (l *Log) cycle(last bool) bool {
 	if err := l.expire(); err != nil && !isNoSpace(err) {
 		return l.stop(err)
 	}
+	if !last {
+		l.gather()
+	}
 	for {
 		items := l.take(last)
 		err := l.makeRoom(items)
 		if err == nil {
 			err = l.commitItems(items)
+		}
+		if err == nil {
+			err = l.prepared(false) // nothing is acknowledged after a flush is known to have failed
 		}
 		if err == nil {
 			if l.finish(items); last && l.hasPending() {
@@ -119,7 +137,7 @@ func (l *Log) cycle(last bool) bool {
 			break
 		}
 	}
-	if err := l.free(); err != nil {
+	if err := errors.Join(l.free(), l.trimSpares()); err != nil {
 		return l.stop(err)
 	}
 	l.mu.Lock()
@@ -139,15 +157,38 @@ func (l *Log) hasPending() bool {
 	return len(l.pending) > 0
 }
 
+// gather lets those go first whom the last commit has called back and who append again at once: they come into the next
+// commit then, and not into the one after it. It ends as soon as nobody appends any more, and after a small part of what a
+// commit takes.
+func (l *Log) gather() {
+	until := time.Now().Add(l.took / gatherPart)
+	before := 0
+	for quiet := 0; quiet < gatherQuiet; runtime.Gosched() {
+		l.mu.Lock()
+		n, full := len(l.pending), len(l.waiters) > 0
+		l.mu.Unlock()
+		if quiet++; n != before {
+			before, quiet = n, 0
+		}
+		if full || !time.Now().Before(until) {
+			return
+		}
+	}
+}
+
 // take moves what the next commit holds from pending to inflight.
 func (l *Log) take(last bool) []*item {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	blocked := l.noSpace != nil && !last && time.Now().Before(l.retryAt)
+	if len(l.inflight) == 0 && !blocked && l.queued <= l.maxCommit() {
+		l.inflight, l.pending, l.room = l.pending, l.room, nil // nearly always it is all that waits
+		return l.inflight
+	}
 	var rest []*item
 	cost := 0
 	for i, it := range l.pending {
-		if blocked && it.change == nil {
+		if blocked && (it.change == nil || l.stuck) {
 			rest = append(rest, it)
 			continue
 		}
@@ -164,7 +205,7 @@ func (l *Log) take(last bool) []*item {
 
 // commitItems writes items, or only the cursors where there are none.
 func (l *Log) commitItems(items []*item) error {
-	if a := l.active(); a.bytes-a.empty >= l.o.SegmentBytes {
+	if l.segmentFull(items) {
 		// No room for a new segment is no reason not to use what is left of this one.
 		if err := l.rotate(); err != nil && !isNoSpace(err) {
 			return err
@@ -173,17 +214,31 @@ func (l *Log) commitItems(items []*item) error {
 	if !l.moved.Load() && !slices.ContainsFunc(items, func(it *item) bool { return !it.isEmpty() }) {
 		return nil
 	}
+	start := time.Now()
 	t := l.begin()
 	for _, it := range items {
 		t.add(it)
 	}
-	return t.commit()
+	err := t.commit()
+	l.took = time.Since(start)
+	return err
+}
+
+// segmentFull tells whether the next segment should begin: when the active one has its size, or when a commit of items would
+// make the file longer and it is well filled.
+func (l *Log) segmentFull(items []*item) bool {
+	a := l.active()
+	used, need := a.bytes-a.empty, int64(5*pageSize)
+	for _, it := range items {
+		need += int64(it.cost)
+	}
+	return used >= l.o.SegmentBytes || used >= l.o.SegmentBytes/2 && a.bytes+need > l.o.SegmentBytes
 }
 
 // finish acknowledges the items in flight and wakes the cursors.
 func (l *Log) finish(items []*item) {
 	l.mu.Lock()
-	l.inflight = nil
+	l.inflight, l.stuck = nil, false
 	for _, it := range items {
 		l.queued -= it.cost
 	}
@@ -206,6 +261,8 @@ func (l *Log) finish(items []*item) {
 			c.poke()
 		}
 	}
+	clear(items)
+	l.room = items[:0]
 }
 
 // rotate seals the active segment and begins the next one, which carries the whole state.
@@ -220,10 +277,15 @@ func (l *Log) rotate() error {
 	}
 	c := l.ctl
 	c.newest, c.stateSum = 0, l.st.sum
-	next, err := createSegment(l.dir, &l.o, h, c, l.st.raw)
+	from, err := l.takeSpare()
 	if err != nil {
 		return err
 	}
+	next, err := createSegment(l.dir, &l.o, from, h, c, l.st.raw)
+	if err != nil {
+		return err
+	}
+	l.layout = layout{}
 	l.mu.Lock()
 	l.segs = append(slices.Clip(l.segs), next)
 	l.ctl.newest = 0
@@ -232,6 +294,7 @@ func (l *Log) rotate() error {
 	if err := a.seal(); err != nil {
 		return fmt.Errorf("seal segment: %w", err)
 	}
+	l.prepare()
 	return nil
 }
 
@@ -248,6 +311,9 @@ func (l *Log) stop(cause error) bool {
 
 // end fails what still waits when the committer ends.
 func (l *Log) end() {
+	if l.preparing != nil {
+		<-l.preparing // the file is emptied again at the next start
+	}
 	l.mu.Lock()
 	err := l.err
 	if err == nil {

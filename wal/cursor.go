@@ -67,6 +67,9 @@ func (l *Log) Cursor(uplink, stream string, start Start) (*Cursor, error) {
 			t.ctl.cursors = append(t.ctl.cursors, p)
 			name := cursorName{uplink, n}
 			t.set(cursorKey(p.id), name.encode())
+			if t.names == nil {
+				t.names = map[uint32]cursorName{}
+			}
 			t.names[p.id] = name
 		})
 		if err != nil {
@@ -190,7 +193,10 @@ func (c *Cursor) take(maxRecords, maxBytes int) ([]Record, error) {
 		if c.win.deliver(rec.Seq, rec.pos) {
 			out = append(out, rec)
 			size += len(rec.Data)
-		} else if c.advanceLocked() {
+			continue
+		}
+		from := c.win.done
+		if c.advanceLocked(); c.win.done != from {
 			c.l.cursorMoved()
 		}
 	}
@@ -260,10 +266,11 @@ func (c *Cursor) passLocked(seq, pos uint64) {
 // their outcome already, are passed over. The cursor is written with the next commit, or within a second.
 func (c *Cursor) Done(recs ...Record) {
 	c.mu.Lock()
+	from := c.win.done
 	for i := range recs {
 		c.win.mark(recs[i].Seq)
 	}
-	c.settleLocked()
+	c.settleLocked(from)
 }
 
 // Drop gives a record its final outcome: refused for good. It is kept as a dead letter with the reason, in the same
@@ -273,6 +280,7 @@ func (c *Cursor) Drop(r Record, reason string) {
 		reason = reason[:maxReason]
 	}
 	c.mu.Lock()
+	from := c.win.done
 	if !c.win.marked(r.Seq) && r.Seq <= c.win.high {
 		d := DeadLetter{
 			Uplink: c.uplink, Stream: c.name, Seq: r.Seq, Time: r.Time, Refused: time.Now(), Reason: reason, Data: r.Data,
@@ -286,16 +294,17 @@ func (c *Cursor) Drop(r Record, reason string) {
 		c.win.mark(r.Seq)
 	}
 	many := c.letterB > maxLetters
-	c.settleLocked()
+	c.settleLocked(from)
 	if many {
 		c.l.hurry.Store(true)
 		c.l.wake()
 	}
 }
 
-// settleLocked follows an outcome and lets go of the mutex.
-func (c *Cursor) settleLocked() {
-	wake := c.advanceLocked() && c.waiting
+// settleLocked follows outcomes that came when the cursor stood at from, and lets go of the mutex.
+func (c *Cursor) settleLocked(from uint64) {
+	c.advanceLocked()
+	wake := c.waiting && c.win.done != from
 	if wake {
 		c.waiting = false
 	}
@@ -307,10 +316,9 @@ func (c *Cursor) settleLocked() {
 }
 
 // advanceLocked moves the cursor over what has its outcome. After a Rewind that may be more than was read again.
-func (c *Cursor) advanceLocked() bool {
-	moved := c.win.advance()
+func (c *Cursor) advanceLocked() {
+	c.win.advance()
 	c.read = max(c.read, c.win.done)
-	return moved
 }
 
 // Rewind has the next Read begin again at the first record without outcome; it passes over those that have one.

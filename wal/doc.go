@@ -10,8 +10,8 @@
 // A source hands over a batch and gets it back by a callback when it is on stable storage. The committer takes all that
 // waits into one bbolt transaction, so load shares flushes: a commit costs two, however much is in it. Where the cursors
 // stand is in each of these transactions and costs nothing more; without any, a cursor that moved is written within 1 s.
-// Outcomes come in any order; a cursor moves over the unbroken run of them only. A segment that every cursor has passed is
-// unlinked.
+// Outcomes come in any order; a cursor moves over the unbroken run of them only. A segment that every cursor has passed
+// becomes a spare, the file of a later one, or is unlinked.
 //
 // # Numbers of a record
 //
@@ -23,11 +23,13 @@
 //
 //	LOCK           flock of the process that has the log open; holds its number
 //	00000001.seg   bbolt files, numbered without gaps; the last one is active, the others are only read
+//	*.spare        up to two drained files, kept for later segments; what they hold means nothing
 //	*.tmp          a segment being built; deleted at start
 //
-// A segment is built as .tmp, made durable, renamed, and the directory flushed, so a .seg is always whole. A new one
-// begins when the active one has SegmentBytes; it carries state and cursors, so the newest file is all that has to be
-// known.
+// A segment is built as .tmp or in a .spare, made durable, renamed, and the directory flushed, so a .seg is always whole.
+// A drained one is renamed to .spare, and the directory flushed before the first byte of it changes (spare.go), so a name
+// that a cut brings back still has its contents. A new segment begins when the active one has SegmentBytes; it carries state
+// and cursors, so the newest file is all that has to be known.
 //
 // # Segment
 //
@@ -55,40 +57,60 @@
 //	         "r" NUMBER     → dropped range: uvarint stream number · uvarint first · uvarint last · varint when (Unix ns)
 //	                          1 B why (1 drop_oldest, 2 max_age, 3 files were missing)
 //	                          NUMBER is 8 B big endian
-//	q  position of the first record (8 B big endian) → block; one of more than 1500 B is the value of "b" in a bucket of
-//	   that name, so that bbolt does not write it again with the next commit
+//	q…  "q" and a position (8 B big endian): up to 94 blocks, the first of which begins there
+//	         position of the first record (8 B big endian) → a bucket with "b" → block
+//	t  position of the first record (8 B big endian) → small block; as many as one page takes
+//
+// In version 1 there was one queue bucket, "q", with small blocks as plain values, and no t.
+//
+// bbolt writes each page again that is on the way from the root to what changes, so places are chosen for that (queue.go).
+// 94 names and what bbolt adds to each, 40 B, fill a page, so a queue bucket has no branch page; a block in a bucket of its own
+// is not written again with the next one; small blocks gather in t, which up to 1 KiB lies in the root page, and become one
+// block of the queue when they fill a page. A commit of one small record costs 8 to 16 KiB, 11 on the average.
 //
 // c stays below 1 KiB, and with it in the root page, up to about 30 cursors; beyond, it costs one page more per commit.
 //
 // # Block
 //
-// Little endian. At most 256 KiB raw, unless a single record is that large. There are no records of a commit in the blocks
-// of another.
+// Little endian. At most 256 KiB before it is compressed, unless a single record is that large. There are no records of a
+// commit in the blocks of another.
 //
-//	 0  1 B  0xB1: block, version 1
-//	 1  1 B  codec: 0 raw (others are free for compression)
+//	 0  1 B  0xB2: block, version 2
+//	 1  1 B  codec: 0 none, 1 s2 (its block format), 2 zstd (one frame)
 //	 2  2 B  flags: 0
 //	 4  4 B  number of records
 //	 8  8 B  position of the first
 //	16  8 B  time of the first, Unix ns
-//	24  4 B  length of the body
-//	28  4 B  CRC32C of bytes 0..27 and the body
-//	32       body: uvarint n · n × (uvarint stream number · uvarint sequence of its first record here)
-//	               per record: uvarint stream number · uvarint length · varint time since the record before, ns · data
+//	24  4 B  length of the body as it lies here
+//	28  4 B  CRC32C of bytes 0..27 and of all from 32 on
+//	32  4 B  length of the body when it is decompressed; the same as at 24 without a codec
+//	36       body, compressed as a whole:
+//	           uvarint n · n × (uvarint stream number · uvarint sequence of its first record here)
+//	           per record: uvarint stream number · uvarint length · varint time since the record before, ns · data
+//
+// The checksum is over what lies in the file and is looked at first, so a decompressor only gets what this program wrote.
+// The length at 32 is at most that of the largest record (260 KiB and 35 B), and nothing more is allocated, whatever the
+// compressed bytes say of themselves. A body of less than 200 bytes, or one of which a codec would save less than a
+// sixteenth, has none. Version 1 (0xB1) has neither codec nor the length at 32: its body begins there.
 //
 // # Bounds
 //
 // A record has at most 260 KiB (an MQTT packet of 256 KiB and what the codec adds), a commit 1 MiB; as much again may wait
 // for the next one, beyond which Append waits. The state has 4 MiB, 1 MiB of it dead letters, in a small log a sixteenth of
 // max_bytes (the oldest go, counted). 256 dropped ranges are kept; each stream counts all.
-// Memory: those, 1 MiB of newest blocks, and 8 B for each record of a cursor's window.
+// Memory: those, 1 MiB of newest blocks, decompressed, and 8 B for each record of a cursor's window. What a batch costs is
+// counted before compression, what a log has on the disk after it.
 //
 // # Errors
 //
 // A full disk is a state: the policy is followed, reading, cursors and freeing go on, and it ends by itself. Dead letters
 // that find no room then are lost, and counted. Any other error of a commit stops the log: what the kernel shows after a
-// failed flush is not what is on the medium, so nothing is acknowledged any more, until the log is opened again. Segments
-// are read through a map, so a bad sector shows as a fault; that, a panic of bbolt and a wrong checksum are ErrDamaged.
+// failed flush is not what is on the medium, so nothing is acknowledged any more, until the log is opened again. bbolt reads
+// the active segment through a map, so a bad sector shows as a fault there; that, a panic of bbolt, an error of the device
+// and a wrong checksum are ErrDamaged.
+//
+// Sealed segments are not bbolt's any more: cursors read them by their pages (blockfile.go), in order and ahead, so that a
+// cold backlog drains as fast as the device reads.
 //
 // Before bbolt gets a file every page that can be reached is looked at once (preflight.go): on a damaged one it would panic
 // in a goroutine of its own, or never come back. What a killed process has written and not flushed is flushed at the start,
@@ -96,5 +118,5 @@
 //
 // # What is not here yet
 //
-// Salvage, recycling of files, and compression come later and change no signature (docs/adr/0003-log-interface.md).
+// Salvage comes later and changes no signature (docs/adr/0003-log-interface.md).
 package wal

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,7 +28,7 @@ type Exported struct {
 func Export(dir string, sel Selection, yield func(Exported) error) error {
 	e := exporter{dir: dir, sel: sel, yield: yield, next: max(sel.From, 1)}
 	// Segments may be freed and begun between listing and reading. What was given out is not given out again.
-	for range 10 {
+	for range 50 {
 		err := e.run()
 		if err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errChanged) {
 			if err == nil {
@@ -39,7 +40,7 @@ func Export(dir string, sel Selection, yield func(Exported) error) error {
 			return e.stopped
 		}
 	}
-	return fmt.Errorf("export from log %s: %w", dir, errChanged)
+	return fmt.Errorf("export from log %s: %w", dir, cmp.Or(e.nameless, errChanged))
 }
 
 var errYield = errors.New("the receiver wants no more")
@@ -55,6 +56,8 @@ type exporter struct {
 	pos     uint64 // position up to which all was looked at
 	damage  error  // the first that was met
 	stopped error  // what yield returned
+
+	nameless error // the log could not be read at all
 }
 
 func (e *exporter) run() error {
@@ -103,6 +106,9 @@ func (e *exporter) find(numbers []uint64) error {
 	}
 	for i := len(numbers) - 1; i >= 0; i-- {
 		s, err := readSummary(filepath.Join(e.dir, segmentName(numbers[i])), true)
+		if errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 		if err != nil {
 			continue
 		}
@@ -120,7 +126,8 @@ func (e *exporter) find(numbers []uint64) error {
 	if damage == nil {
 		damage = ErrDamaged
 	}
-	return fmt.Errorf("%w (no segment says which streams there are; salvage first)", damage)
+	e.nameless = fmt.Errorf("%w (no segment says which streams there are; salvage first)", damage)
+	return errChanged // or all were freed while they were read
 }
 
 // segment gives out the records of one file. Of one that is being written the blocks stay where they are, so what was not
@@ -146,6 +153,9 @@ func (e *exporter) segment(path string, newest bool) error {
 			return nil
 		}
 		if err != nil || after.txid == before.txid || try == 1000 {
+			if torn != nil && !isStill(path, f) {
+				return errChanged
+			}
 			if torn != nil {
 				e.note(fmt.Errorf("%s: %w", path, torn))
 			}
@@ -173,12 +183,7 @@ func (e *exporter) blocks(f *os.File, m pageMeta) (torn, err error) {
 		return nil
 	}
 	tops, _ := r.topBuckets(note) // torn pages are noted
-	q, ok := tops[bucketQueue]
-	if !ok {
-		_ = note(0, fmt.Errorf("%w: its blocks cannot be reached", ErrDamaged))
-		return torn, nil
-	}
-	err = r.blocks(q, e.pos+1, func(fb foundBlock) error {
+	err = r.blocks(tops, e.pos+1, func(fb foundBlock) error {
 		b, err := decodeBlock(fb.raw, &e.u)
 		if err != nil || b.first != fb.key {
 			if err == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
 	"sync/atomic"
 	"syscall"
@@ -161,7 +162,7 @@ func CheckPages(path string) error {
 	if err != nil {
 		return err
 	}
-	db, err := openBolt(path, &Options{SegmentBytes: minSegmentBytes}, false)
+	db, err := openBolt(path, &Options{SegmentBytes: minSegmentBytes, files: systemFiles()}, false)
 	if err != nil {
 		return err
 	}
@@ -170,7 +171,11 @@ func CheckPages(path string) error {
 
 // SetVersion has a segment say that it is of another version of the format.
 func SetVersion(path string, version byte) error {
-	db, err := openBolt(path, &Options{SegmentBytes: minSegmentBytes}, false)
+	o, err := Options{SegmentBytes: minSegmentBytes}.withDefaults()
+	if err != nil {
+		return err
+	}
+	db, err := openBolt(path, &o, false)
 	if err != nil {
 		return err
 	}
@@ -217,7 +222,7 @@ func RawBlocks(path string) ([]RawBlock, error) {
 	}
 	var out []RawBlock
 	var u unpacker
-	err = r.blocks(tops[bucketQueue], 0, func(fb foundBlock) error {
+	err = r.blocks(tops, 0, func(fb foundBlock) error {
 		b, err := decodeBlock(fb.raw, &u)
 		if err != nil {
 			return err
@@ -255,33 +260,23 @@ func Reuse(path, former string) error {
 	if err != nil {
 		return err
 	}
-	db, err := openBolt(former, &Options{SegmentBytes: minSegmentBytes}, false)
+	o, err := Options{SegmentBytes: minSegmentBytes}.withDefaults()
 	if err != nil {
 		return err
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range []string{bucketQueue, bucketState} {
-			if err := tx.DeleteBucket([]byte(name)); err != nil {
-				return err
-			}
-			if _, err := tx.CreateBucket([]byte(name)); err != nil {
-				return err
-			}
-		}
-		return putSingle(tx, bucketHead, s.header.encode())
-	})
+	if err := cleanSpare(filepath.Dir(former), former, &o); err != nil {
+		return err
+	}
+	db, _, err := buildSegment(former, &o, s.header, s.control, s.state)
+	if err != nil {
+		return err
+	}
 	seg := segment{path: former, db: db}
-	var changes []Change
-	for k, v := range s.state {
-		changes = append(changes, Change{Key: k, Value: v})
-	}
-	if err == nil {
-		err = r.blocks(tops[bucketQueue], 0, func(fb foundBlock) error {
-			_, _, err := seg.write([]block{{first: fb.key, raw: append([]byte(nil), fb.raw...)}}, changes, &s.control)
-			changes = nil
-			return err
-		}, torn)
-	}
+	var y layout
+	err = r.blocks(tops, 0, func(fb foundBlock) error {
+		_, _, err := seg.write(&placement{large: []block{{first: fb.key, raw: append([]byte(nil), fb.raw...)}}}, &y, nil, &s.control)
+		return err
+	}, torn)
 	if err := errors.Join(err, db.Close()); err != nil {
 		return err
 	}
@@ -348,4 +343,14 @@ func CompareDirect(cached, medium string) error {
 func InMemory(path string) bool {
 	var s syscall.Statfs_t
 	return syscall.Statfs(path, &s) == nil && int64(s.Type) == unix.TMPFS_MAGIC
+}
+
+// EmptyFile is what an emptied file begins with.
+func EmptyFile() []byte { return emptyFile() }
+
+// Begun returns the number of the newest segment.
+func Begun(l *Log) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.active().number
 }

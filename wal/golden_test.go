@@ -32,7 +32,11 @@ func TestGolden(t *testing.T) {
 	if *update {
 		must(t, os.RemoveAll(current))
 		writeGolden(t, current, goldenCodecs)
-		must(t, os.Remove(filepath.Join(current, "LOCK")))
+		spares, err := filepath.Glob(filepath.Join(current, "*.spare"))
+		must(t, err)
+		for _, f := range append(spares, filepath.Join(current, "LOCK")) {
+			must(t, os.Remove(f))
+		}
 	}
 	g := writeGolden(t, t.TempDir(), goldenCodecs)
 	for _, name := range goldenDirs {

@@ -59,17 +59,17 @@ func writeGolden(t *testing.T, dir string, options func(part int, o wal.Options)
 	for _, name := range [][2]string{{"quick", "level"}, {"slow", "level"}, {"quick", "alarm/ä"}} {
 		cursor(t, l, name[0], name[1])
 	}
-	for n := range 51 {
-		if n == 17 || n == 34 {
+	for n := range 36 {
+		if n == 12 || n == 24 {
 			closeLog(t, l)
-			l = open(t, dir, options(n/17, wal.Options{SegmentBytes: small, NewEpoch: 8}))
+			l = open(t, dir, options(n/12, wal.Options{SegmentBytes: small, NewEpoch: 8}))
 		}
 		var b wal.Batch
 		for i := range 1 + n%3 {
 			add(&b, []string{"level", "alarm/ä", "level"}[(n+i)%3], time.Unix(1.7e9+int64(n), int64(i)))
 		}
 		key := fmt.Sprint("key ", n%13)
-		if n == 40 {
+		if n == 30 {
 			b.State = []wal.Change{{Key: key}}
 			delete(g.state, key)
 		} else {
@@ -88,8 +88,8 @@ func writeGolden(t *testing.T, dir string, options func(part int, o wal.Options)
 		hole           func(seq uint64) bool
 		drop           []uint64
 	}{
-		{"quick", "level", 60, func(s uint64) bool { return s > 45 && s%5 == 0 }, []uint64{17, 51}},
-		{"slow", "level", 40, func(s uint64) bool { return s > 12 && s%3 != 0 }, nil},
+		{"quick", "level", 43, func(s uint64) bool { return s > 35 && s%5 == 0 }, []uint64{17, 38}},
+		{"slow", "level", 30, func(s uint64) bool { return s > 12 && s%3 != 0 }, nil},
 		{"quick", "alarm/ä", 60, func(uint64) bool { return false }, []uint64{2}},
 	} {
 		cur := cursor(t, l, c.uplink, c.stream)

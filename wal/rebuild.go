@@ -1,7 +1,6 @@
 package wal
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -89,13 +88,14 @@ func (s *salvage) write(tmp string, p *segmentPlan) (err error) {
 		_ = s.o.files.remove(tmp)
 		return fmt.Errorf("write segment: %w", err)
 	}
+	pack := packer{codec: o.Codec}
 	seg := segment{path: tmp, number: p.header.number, db: db}
 	defer func() {
 		if err = errors.Join(err, db.Close()); err != nil {
 			_ = s.o.files.remove(tmp)
 		}
 	}()
-	return s.fill(&seg, p, &c)
+	return s.fill(&segmentWriter{s: s, seg: &seg, pack: &pack, c: &c, at: p.newest}, p)
 }
 
 // controlAt is the control record of a replaced segment: as of the salvage, but for what lies beyond its end. A cursor in
@@ -120,73 +120,124 @@ func (s *salvage) controlAt(p *segmentPlan) control {
 	return c
 }
 
-// fill writes the blocks of a plan, and fillers for what is missing between them, a megabyte at a time.
-func (s *salvage) fill(seg *segment, p *segmentPlan, c *control) error {
-	var pack packer
-	var batch []block
-	size := 0
-	flush := func() error {
-		if len(batch) == 0 {
-			return nil
-		}
-		_, _, err := seg.write(batch, nil, c)
-		batch, size = nil, 0
-		return err
-	}
-	add := func(b block) error {
-		if batch, size = append(batch, b), size+len(b.raw); size >= MaxCommit {
-			return flush()
-		}
-		return nil
-	}
-	next, at := p.header.base, p.newest
-	gap := func(last uint64) error {
-		for _, b := range fillers(&pack, next, last, at) {
-			if err := add(b); err != nil {
+// segmentWriter writes the blocks of one new segment.
+type segmentWriter struct {
+	s       *salvage
+	seg     *segment
+	pack    *packer
+	c       *control
+	y       layout
+	at      int64   // time of fillers
+	first   uint64  // position of the first entry below
+	waiting []entry // that become one block
+	bytes   int
+}
+
+// fill writes what a plan has, and fillers for what is missing between it. Small blocks become large ones.
+func (s *salvage) fill(w *segmentWriter, p *segmentPlan) error {
+	next := p.header.base
+	for i := range p.pieces {
+		piece := &p.pieces[i]
+		if piece.first > next || piece.filler {
+			if err := w.gap(next, piece.first-1); err != nil {
 				return err
 			}
 		}
-		return nil
-	}
-	for i := range p.pieces {
-		piece := &p.pieces[i]
-		raw, err := piece.read()
+		next = piece.last + 1
+		if piece.filler {
+			if err := w.gap(piece.first, piece.last); err != nil {
+				return err
+			}
+			continue
+		}
+		b, err := piece.read(&s.u)
 		if err != nil {
 			return err
 		}
-		if piece.first > next {
-			if err := gap(piece.first - 1); err != nil {
-				return err
-			}
-		}
-		if err := add(block{first: piece.first, last: piece.last, raw: raw}); err != nil {
+		list, err := b.entries()
+		if err != nil {
 			return err
 		}
-		next = piece.last + 1
-	}
-	if next <= p.last {
-		if err := gap(p.last); err != nil {
+		if err := w.add(piece.first, list); err != nil {
 			return err
 		}
 	}
-	return flush()
+	return w.gap(next, p.last)
+}
+
+func (w *segmentWriter) add(first uint64, list []entry) error {
+	size := 0
+	for i := range list {
+		size += len(list[i].data) + recordOverhead
+	}
+	if len(w.waiting) > 0 && (w.bytes+size > maxBlock || !continues(w.waiting, list)) {
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	if len(w.waiting) == 0 {
+		w.first = first
+	}
+	w.waiting, w.bytes = append(w.waiting, list...), w.bytes+size
+	return nil
+}
+
+// continues tells whether the sequences of two lists follow each other, as they have to within a block.
+func continues(a, b []entry) bool {
+	ends := map[uint32]uint64{}
+	for i := range a {
+		ends[a[i].stream] = a[i].seq
+	}
+	for i := range b {
+		if end, ok := ends[b[i].stream]; ok && b[i].seq != end+1 {
+			return false
+		}
+		ends[b[i].stream] = b[i].seq
+	}
+	return true
+}
+
+func (w *segmentWriter) flush() error {
+	if len(w.waiting) == 0 {
+		return nil
+	}
+	err := w.put(encodeBlocks(w.pack, w.first, w.waiting))
+	w.waiting, w.bytes = nil, 0
+	return err
+}
+
+// gap writes what stands for the lost positions first to last, if there are any.
+func (w *segmentWriter) gap(first, last uint64) error {
+	if err := w.flush(); err != nil || first > last {
+		return err
+	}
+	return w.put(fillers(w.pack, first, last, w.at))
+}
+
+func (w *segmentWriter) put(blocks []block) error {
+	_, _, err := w.seg.write(&placement{large: blocks}, &w.y, nil, w.c)
+	return err
 }
 
 // read returns the block once more.
-func (c *candidate) read() ([]byte, error) {
+func (c *candidate) read(u *unpacker) (block, error) {
 	f, err := os.Open(c.file.path)
 	if err != nil {
-		return nil, err
+		return block{}, err
 	}
 	defer func() { _ = f.Close() }()
 	raw := make([]byte, c.size)
 	if _, err := f.ReadAt(raw, c.off); err != nil {
-		return nil, err
+		return block{}, err
 	}
-	if blockSum(raw) != binary.LittleEndian.Uint32(raw[28:]) {
-		return nil, fmt.Errorf("%w: %s changes while it is read", ErrDamaged, c.file.path)
+	b, err := decodeBlock(raw, u)
+	if err == nil && (b.first != c.first || b.last != c.last) {
+		err = ErrDamaged
 	}
-	return raw, nil
+	if err != nil {
+		return block{}, fmt.Errorf("%s changes while it is read: %w", c.file.path, err)
+	}
+	return b, nil
 }
 
 // forget removes the damaged files of all but the newest salvages.

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -766,24 +767,95 @@ func (g *group) pick(lo, hi uint64) []candidate {
 		for j < len(all) && all[j].trust == all[i].trust {
 			j++
 		}
-		level := slices.DeleteFunc(slices.Clone(all[i:j]), func(c candidate) bool { return overlaps(chosen, c) })
+		level := slices.DeleteFunc(slices.Clone(all[i:j]), func(c candidate) bool {
+			return overlaps(chosen, c) && !s.replaces(&chosen, c)
+		})
 		for k := 0; k < len(level); {
 			e, end := k+1, level[k].last
 			for e < len(level) && level[e].first <= end {
 				end = max(end, level[e].last)
 				e++
 			}
-			if e == k+1 {
-				chosen = append(chosen, level[k])
-			} else {
-				s.r.Ambiguous++
-			}
+			chosen = append(chosen, s.agreed(level[k:e])...)
 			k = e
 		}
 		slices.SortFunc(chosen, func(a, b candidate) int { return cmp.Compare(a.first, b.first) })
 		i = j
 	}
 	return chosen
+}
+
+// agreed chooses among blocks that overlap. Small blocks that have become a large one later hold the same records: then the
+// largest is taken. Of blocks that contradict each other none is.
+func (s *salvage) agreed(list []candidate) []candidate {
+	if len(list) == 1 {
+		return list
+	}
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(b.last-b.first, a.last-a.first) })
+	var out []candidate
+	bad := map[int]bool{}
+	for _, c := range list {
+		alone := true
+		for i := range out {
+			if out[i].first <= c.last && c.first <= out[i].last {
+				alone = false
+				bad[i] = bad[i] || !s.agree(&out[i], &c)
+			}
+		}
+		if alone {
+			out = append(out, c)
+		}
+	}
+	var kept []candidate
+	for i, c := range out {
+		if bad[i] {
+			s.r.Ambiguous++
+		} else {
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}
+
+// agree tells whether two blocks hold the same records where they overlap.
+func (s *salvage) agree(a, b *candidate) bool {
+	x, errX := a.read(&s.u)
+	y, errY := b.read(&s.u)
+	if errX != nil || errY != nil || a.filler != b.filler {
+		return false
+	}
+	if a.filler {
+		return true
+	}
+	p, errX := x.entries()
+	q, errY := y.entries()
+	if errX != nil || errY != nil {
+		return false
+	}
+	for pos := max(a.first, b.first); pos <= min(a.last, b.last); pos++ {
+		e, f := &p[pos-a.first], &q[pos-b.first]
+		if e.stream != f.stream || e.seq != f.seq || e.time != f.time || !bytes.Equal(e.data, f.data) {
+			return false
+		}
+	}
+	return true
+}
+
+// replaces takes blocks out of chosen where c holds all of their records and more: small blocks became a large one with the
+// records of the commit that came then.
+func (s *salvage) replaces(chosen *[]candidate, c candidate) bool {
+	for i := range *chosen {
+		o := &(*chosen)[i]
+		if o.first > c.last || c.first > o.last {
+			continue
+		}
+		if o.first < c.first || o.last > c.last || o.last-o.first == c.last-c.first || !s.agree(o, &c) {
+			return false
+		}
+	}
+	*chosen = slices.DeleteFunc(*chosen, func(o candidate) bool { return o.first >= c.first && o.last <= c.last })
+	return true
 }
 
 func overlaps(sorted []candidate, c candidate) bool {

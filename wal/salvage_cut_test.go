@@ -61,10 +61,10 @@ func TestPowerCutWhileSalvaging(t *testing.T) {
 			} else {
 				finished++
 			}
-			replica.Forget()
+			replica = wal.NewReplica(replica.Dir)
 		}
 	}
-	reportPowerCut(t, fmt.Sprintf("power-cut while salvaging: points %d old %d salvaged %d violations 0", points, old, finished))
+	reportLine(t, "POWERCUT_RESULT", fmt.Sprintf("power-cut while salvaging: points %d old %d salvaged %d violations 0", points, old, finished))
 	if old == 0 || finished == 0 {
 		t.Error("one of the two was never seen")
 	}

@@ -55,7 +55,7 @@ func damageSome(t *testing.T, files []string, rnd *rand.Rand) string {
 			if len(b) == 0 {
 				continue
 			}
-			what, b = harm(b, rnd)
+			what, b = harmFile(b, rnd)
 			must(t, os.WriteFile(f, b, 0o600))
 		}
 		all = append(all, filepath.Base(f)+": "+what)

@@ -94,7 +94,7 @@ func Verify(dir string, progress func(done, total int64)) (VerifyReport, error) 
 	var r VerifyReport
 	var err error
 	// Segments may be freed and begun between listing and reading; a few tries always find a quiet moment.
-	for range 10 {
+	for range 50 {
 		r, err = verifyDir(dir, progress)
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errChanged) {
 			break
@@ -131,11 +131,8 @@ func verifyDir(dir string, progress func(done, total int64)) (VerifyReport, erro
 	}
 	var u unpacker
 	c := chain{first: true}
-	for i, n := range numbers {
+	for _, n := range numbers {
 		s, err := verifySegment(filepath.Join(dir, segmentName(n)), n, &c, &u, p)
-		if errors.Is(err, fs.ErrNotExist) && i == 0 && len(numbers) > 1 {
-			return r, errChanged // it was freed
-		}
 		if err != nil {
 			return r, err
 		}
@@ -181,6 +178,7 @@ type segmentVerifier struct {
 	found   []Problem
 	follows error // what is wrong with how it follows the segment before
 	failed  error // what is no damage
+	again   bool  // it is not the first try
 }
 
 func (v *segmentVerifier) problem(first, last uint64, err error) {
@@ -204,7 +202,7 @@ func verifySegment(path string, number uint64, c *chain, u *unpacker, p *progres
 	base := p.done
 	for try := 0; ; try++ {
 		before, err := readMeta(f)
-		v.found = nil
+		v.found, v.again = nil, try > 0
 		p.to(base)
 		if err != nil {
 			v.problem(0, 0, err)
@@ -220,6 +218,9 @@ func verifySegment(path string, number uint64, c *chain, u *unpacker, p *progres
 		}
 	}
 	p.to(base + fi.Size())
+	if len(v.found) > 0 && !isStill(path, f) {
+		return v.out, errChanged // it was freed meanwhile, and may have become another segment
+	}
 	if v.follows != nil {
 		v.problem(0, 0, v.follows)
 		v.out.strange = 1
@@ -227,6 +228,16 @@ func verifySegment(path string, number uint64, c *chain, u *unpacker, p *progres
 	v.out.Problems = v.found
 	c.first, c.prev, c.broken = false, v.sum, len(v.found) > 0
 	return v.out, nil
+}
+
+// isStill tells whether an open file still bears its name.
+func isStill(path string, f *os.File) bool {
+	now, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	then, err := f.Stat()
+	return err == nil && os.SameFile(now, then)
 }
 
 // once looks at the segment as one commit has left it.
@@ -294,14 +305,11 @@ func (v *segmentVerifier) readBlocks(f *os.File, m pageMeta) {
 		return nil
 	}
 	tops, _ := r.topBuckets(torn) // torn pages are noted
-	q, ok := tops[bucketQueue]
-	if !ok {
-		v.problem(0, 0, errors.New("its blocks cannot be reached"))
-		return
-	}
 	base := v.p.done
-	_ = r.blocks(q, v.next, func(b foundBlock) error {
-		v.p.to(base + min(b.off, int64(m.high)*pageSize))
+	read := int64(0)
+	_ = r.blocks(tops, v.next, func(b foundBlock) error {
+		read += int64(len(b.raw))
+		v.p.to(base + min(read, int64(m.high)*pageSize))
 		v.block(b)
 		return nil
 	}, torn)
@@ -320,23 +328,28 @@ func (v *segmentVerifier) block(f foundBlock) {
 		v.problem(f.key, f.key, err)
 		return
 	}
-	if b.first != v.next {
-		if b.first > v.next {
-			v.problem(v.next, b.first-1, errors.New("are missing"))
-		} else {
-			v.problem(b.first, v.next-1, errors.New("are there twice"))
-		}
+	from := v.next
+	switch {
+	case b.first > from:
+		v.problem(from, b.first-1, errors.New("are missing"))
+		v.c.broken = true
+		from = b.first
+	case b.first < from && !v.again:
+		v.problem(b.first, from-1, errors.New("are there twice"))
 		v.c.broken = true
 	}
 	v.next = b.last + 1
 	v.out.Blocks++
 	if isFiller(b) {
-		v.c.filled += b.last - b.first + 1
+		v.c.filled += b.last - from + 1
 		return
 	}
-	v.out.Records += b.last - b.first + 1
+	v.out.Records += b.last - from + 1
 	if err := eachRecord(b, func(stream uint32, r Record) error {
-		v.c.move(stream, r.Seq-1, r.Seq)
+		// Small blocks that were looked at may have become one with others since.
+		if r.pos >= from {
+			v.c.move(stream, r.Seq-1, r.Seq)
+		}
 		return nil
 	}); err != nil {
 		v.problem(b.first, b.last, err)

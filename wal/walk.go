@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -166,12 +168,33 @@ type foundBlock struct {
 	off int64
 }
 
-// blocks goes through the blocks that the tree holds, in order, from the one on that holds position from.
-func (r *pageReader) blocks(q bucketAt, from uint64, found func(foundBlock) error, torn func(page uint64, cause error) error) error {
-	var low []byte
-	if from > 0 {
-		low = binary.BigEndian.AppendUint64(nil, from)
+// blocks goes through the blocks of a segment in order, from the one on that holds position from, given the buckets of its root.
+func (r *pageReader) blocks(tops map[string]bucketAt, from uint64, found func(foundBlock) error, torn func(page uint64, cause error) error) error {
+	var names []string
+	for name := range tops {
+		if rest, ok := strings.CutPrefix(name, bucketQueue); ok && (rest == "" || len(rest) == 8) {
+			names = append(names, name)
+		}
 	}
+	slices.Sort(names)
+	low := binary.BigEndian.AppendUint64(nil, from)
+	// What is named before the last name that is not beyond from ends before it.
+	for len(names) > 1 && names[1] <= bucketQueue+string(low) {
+		names = names[1:]
+	}
+	if _, ok := tops[bucketTail]; ok {
+		names = append(names, bucketTail)
+	}
+	for _, name := range names {
+		if err := r.blocksIn(tops[name], low, found, torn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// blocksIn goes through the blocks of one bucket.
+func (r *pageReader) blocksIn(q bucketAt, low []byte, found func(foundBlock) error, torn func(page uint64, cause error) error) error {
 	return r.inBucket(q.value, q.off, r.meta.root, low, visitor{
 		torn: torn,
 		pair: func(key, value []byte, off int64, bucket bool) error {

@@ -46,15 +46,22 @@ func (w *window) marked(seq uint64) bool {
 	return seq <= w.done || seq <= w.high && w.slots[seq&w.mask]&1 != 0
 }
 
+// mark gives a record its outcome. In order, which is how most come, the cursor moves with it.
 func (w *window) mark(seq uint64) {
-	if seq > w.done && seq <= w.high {
-		w.slots[seq&w.mask] |= 1
+	if seq <= w.done || seq > w.high {
+		return
 	}
+	slot := &w.slots[seq&w.mask]
+	if seq != w.done+1 {
+		*slot |= 1
+		return
+	}
+	w.done, w.pos = seq, max(w.pos, *slot>>1)
+	*slot = 0
 }
 
-// advance moves over the unbroken run of outcomes, and tells whether it moved.
-func (w *window) advance() bool {
-	from := w.done
+// advance moves over the unbroken run of outcomes.
+func (w *window) advance() {
 	for w.done < w.high {
 		slot := &w.slots[(w.done+1)&w.mask]
 		if *slot&1 == 0 {
@@ -64,7 +71,6 @@ func (w *window) advance() bool {
 		w.pos = max(w.pos, *slot>>1)
 		*slot = 0
 	}
-	return w.done != from
 }
 
 // raise moves to seq, whatever has no outcome yet.

@@ -36,6 +36,7 @@ type Lane struct {
 	MaxAge      time.Duration `yaml:"max_age" doc:"Records older than this are dropped and counted, delivered or not. 0s keeps them." default:"0s" min:"0s"`
 	WhenFull    string        `yaml:"when_full" doc:"block: sources slow down and MQTT is not acknowledged. drop_oldest and drop_newest lose records, and count them." enum:"block|drop_oldest|drop_newest" default:"block"`
 	MaxDelay    time.Duration `yaml:"max_delay" doc:"How long a reading nobody waits for may stay in memory. Longer spares the flash." default:"1s" min:"10ms" max:"1m"`
+	Codec       string        `yaml:"codec" doc:"How records are compressed: s2 costs hardly any time; zstd makes them smaller still and takes more, for a tight flash budget." enum:"s2|zstd|none" default:"s2"`
 	UrgentDelay time.Duration `yaml:"urgent_delay" doc:"How long an MQTT publish waits for company before its commit." default:"0s" min:"0s" max:"100ms"`
 }
 
@@ -46,6 +47,11 @@ type Stream struct {
 	Lane       string          `yaml:"lane" doc:"Name of the lane that stores the stream." default:"default"`
 	Uplinks    []string        `yaml:"uplinks" doc:"Names of the uplinks that get each record." required:"true" min:"1"`
 	Delivery   string          `yaml:"delivery" doc:"at_least_once may double after a crash; effectively_once does not, where the far side can tell." enum:"at_least_once|effectively_once|exactly_once" default:"at_least_once"`
+	Order      string          `yaml:"order" doc:"What waits while a record is held: the whole stream (strict), the records of its key (key), or nothing (none)." enum:"strict|key|none" default:"strict"`
+}
+
+func (s *Stream) promise() uplink.Promise {
+	return uplink.Promise{Delivery: uplink.Delivery(s.Delivery), Order: uplink.Order(s.Order)}
 }
 
 const defaultLane = "default"
@@ -73,7 +79,7 @@ func loadConfig(path string) (*Config, error) {
 		if c.Lanes == nil {
 			c.Lanes = map[string]Lane{}
 		}
-		c.Lanes[defaultLane] = Lane{MaxBytes: 512 << 20, WhenFull: "block", MaxDelay: time.Second}
+		c.Lanes[defaultLane] = Lane{MaxBytes: 512 << 20, WhenFull: "block", MaxDelay: time.Second, Codec: "s2"}
 	}
 	return &c, nil
 }
@@ -132,11 +138,11 @@ func (c *Config) Check() []pipeline.Problem {
 
 // checkPromise refuses a delivery that the uplink's driver or the lane's policy cannot keep.
 func (c *Config) checkPromise(add func(path, format string, args ...any), path, stream string, s Stream, name string, component config.Component) {
-	delivery := uplink.Delivery(s.Delivery)
-	if err := uplink.CheckDelivery(component.Settings.(uplink.Driver), delivery); err != nil {
-		add(path+".delivery", "uplink %s (%s) cannot keep %s: %v", name, component.Driver, s.Delivery, err)
+	promise := s.promise()
+	if err := uplink.CheckPromise(component.Settings.(uplink.Driver), promise); err != nil {
+		add(path+".delivery", "uplink %s (%s) cannot keep %s with order %s: %v", name, component.Driver, s.Delivery, s.Order, err)
 	}
-	if lane, ok := c.Lanes[s.Lane]; ok && lane.WhenFull != "block" && delivery == uplink.ExactlyOnce {
+	if lane, ok := c.Lanes[s.Lane]; ok && lane.WhenFull != "block" && promise.Delivery == uplink.ExactlyOnce {
 		add(path+".delivery", "lane %s drops records when it is full, so %s cannot be exactly once (want when_full: block)", s.Lane, stream)
 	}
 }

@@ -36,7 +36,8 @@ func (l *laneRun) open(epochs *epochFile) error {
 	epoch := epochs.next()
 	log, err := wal.Open(l.dir, wal.Options{
 		MaxBytes: int64(l.config.MaxBytes), MaxAge: l.config.MaxAge, Full: wal.Policy(l.config.WhenFull),
-		MaxDelay: l.config.MaxDelay, UrgentDelay: l.config.UrgentDelay, NewEpoch: epoch, Log: l.log,
+		MaxDelay: l.config.MaxDelay, UrgentDelay: l.config.UrgentDelay, Codec: wal.Codec(l.config.Codec),
+		NewEpoch: epoch, Log: l.log,
 	})
 	if err == nil && log.Epoch() == epoch {
 		// The epoch must be on the disk before a record bears it, or a log lost together with a clock could repeat it.
