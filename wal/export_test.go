@@ -267,11 +267,11 @@ func Reuse(path, former string) error {
 	if err := cleanSpare(filepath.Dir(former), former, &o); err != nil {
 		return err
 	}
-	db, _, err := buildSegment(former, &o, s.header, s.control, s.state)
+	db, file, _, err := buildSegment(former, &o, s.header, s.control, s.state)
 	if err != nil {
 		return err
 	}
-	seg := segment{path: former, db: db}
+	seg := segment{path: former, db: db, handle: file}
 	var y layout
 	err = r.blocks(tops, 0, func(fb foundBlock) error {
 		_, _, err := seg.write(&placement{large: []block{{first: fb.key, raw: append([]byte(nil), fb.raw...)}}}, &y, nil, &s.control)

@@ -83,15 +83,15 @@ func (s *salvage) write(tmp string, p *segmentPlan) (err error) {
 		o.SegmentBytes = max(o.SegmentBytes, min(f.size, 256<<20))
 	}
 	c := s.controlAt(p)
-	db, _, err := buildSegment(tmp, &o, p.header, c, s.st.raw)
+	db, file, _, err := buildSegment(tmp, &o, p.header, c, s.st.raw)
 	if err != nil {
 		_ = s.o.files.remove(tmp)
 		return fmt.Errorf("write segment: %w", err)
 	}
 	pack := packer{codec: o.Codec}
-	seg := segment{path: tmp, number: p.header.number, db: db}
+	seg := segment{path: tmp, number: p.header.number, db: db, handle: file, active: true}
 	defer func() {
-		if err = errors.Join(err, db.Close()); err != nil {
+		if err = errors.Join(err, seg.close()); err != nil {
 			_ = s.o.files.remove(tmp)
 		}
 	}()

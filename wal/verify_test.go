@@ -168,7 +168,18 @@ func TestReadingBeyondTheEndOfACutFile(t *testing.T) {
 			if !errors.Is(err, wal.ErrDamaged) {
 				t.Errorf("Read returned %v, want ErrDamaged", err)
 			}
-			must(t, put(t, l, batch("other", 1, 1, 10))) // the rest of the log lives, as far as it is not cut
+			err = put(t, l, batch("other", 1, 1, 10))
+			if test.name == "sealed" {
+				must(t, err) // the rest of the log lives
+				return
+			}
+			if !errors.Is(err, wal.ErrStopped) {
+				t.Errorf("Append returned %v, want ErrStopped", err)
+			}
+			_ = l.Close() // which must not wait for ever
+			if _, err := wal.Open(dir, wal.Options{}); !errors.Is(err, wal.ErrDamaged) {
+				t.Errorf("Open returned %v, want ErrDamaged", err)
+			}
 		})
 	}
 }
