@@ -94,7 +94,7 @@ func TestPowerCut(t *testing.T) {
 		}
 	})
 	t.Logf("%.0f points/s", float64(points.Load())/time.Since(began).Seconds())
-	reportLine(t, "POWERCUT_RESULT", fmt.Sprintf("power-cut: points %d violations %d", points.Load(), violations.Load()))
+	reportLine(t, "POWERCUT_RESULT", fmt.Sprintf("power-cut%s: points %d violations %d", os.Getenv("POWERCUT_ON"), points.Load(), violations.Load()))
 }
 
 // cutScene plays a scene and cuts it; then it kills the process or cuts the power somewhere, plays on, and cuts again.
