@@ -7,10 +7,12 @@ LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 TARGETS  := linux/amd64 linux/arm64 linux/arm/7 linux/riscv64 linux/mipsle/softfloat
 FUZZTIME ?= 10s
 POINTS   ?= 100000
+BLOCKS   ?= 1000
 RAM      := $(firstword $(wildcard /dev/shm) /tmp)
 export CGO_ENABLED ?= 1
 
-.PHONY: help run build test race lint bench bench-wal soak fuzz deb fmt cross setup e2e e2e-control powercut powercut-control damage
+.PHONY: help run build test race lint bench bench-wal soak fuzz deb fmt cross setup e2e e2e-control powercut powercut-control damage \
+	powercut-block powercut-block-control
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +35,7 @@ test: setup ## all tests, with the race detector, against the real brokers
 	cd test/plant && $(GO) vet ./... && $(GO) test -timeout 10m ./...
 	cd test/browser && $(GO) vet ./... && $(GO) test -timeout 10m ./...
 	cd test/benchwal && $(GO) vet ./... && $(GO) test -timeout 10m ./...
+	cd test/blockcut && $(GO) vet ./... && $(GO) test -timeout 10m ./...
 
 race: setup ## all tests of the main module again, in another order
 	$(GO) test -race -shuffle=on -count=1 -timeout 40m ./...
@@ -74,6 +77,18 @@ powercut-control: ## the same with something missing that the log relies on: eac
 	POWERCUT_RESULT=$(CURDIR)/build/powercut-control.txt TMPDIR=$(RAM) $(GO) test -count=1 -run 'TestPowerCutControl$$' ./wal
 	@cat build/powercut-control.txt
 
+powercut-block: ## cut the power below ext4, before each write and flush of a block device (root, FUSE); the last line is the figure
+	@rm -f build/powercut-block.txt && mkdir -p build
+	@cd test/blockcut && POWERCUT_POINTS=$(BLOCKS) POWERCUT_RESULT=$(CURDIR)/build/powercut-block.txt \
+		$(GO) test -count=1 -timeout 24h -run 'TestPowerCut$$' .
+	@cat build/powercut-block.txt
+
+powercut-block-control: ## the same without flushes, and with a device that lies about them: each must find violations
+	@rm -f build/powercut-block-control.txt && mkdir -p build
+	@cd test/blockcut && POWERCUT_RESULT=$(CURDIR)/build/powercut-block-control.txt \
+		$(GO) test -count=1 -timeout 30m -run 'TestPowerCutControl$$' .
+	@cat build/powercut-block-control.txt
+
 damage: ## open damaged logs in one process; the last line is the figure
 	@rm -f build/damage.txt && mkdir -p build
 	DAMAGE_CASES=10000 DAMAGE_RESULT=$(CURDIR)/build/damage.txt TMPDIR=$(RAM) $(GO) test -count=1 -timeout 30m -run 'TestDamage$$' ./wal
@@ -91,6 +106,7 @@ bench-wal: ## the log against a raw file and beside other logs; writes its table
 soak: setup ## the long forms
 	E2E_KILLS=300 E2E_RESULT=$(CURDIR)/build/soak.txt $(GO) test -count=1 -timeout 4h -run 'TestEndToEnd$$' ./test/e2e
 	@cat build/soak.txt
+	$(MAKE) powercut-block BLOCKS=5000
 	$(MAKE) fuzz FUZZTIME=5m
 
 fuzz: ## every fuzz target for FUZZTIME (10s)
