@@ -8,11 +8,12 @@ TARGETS  := linux/amd64 linux/arm64 linux/arm/7 linux/riscv64 linux/mipsle/softf
 FUZZTIME ?= 10s
 POINTS   ?= 100000
 ARM_POINTS ?= 2000
+BLOCKS   ?= 1000
 RAM      := $(firstword $(wildcard /dev/shm) /tmp)
 export CGO_ENABLED ?= 1
 
 .PHONY: help run build test race lint bench bench-wal soak fuzz deb fmt cross setup e2e e2e-control powercut powercut-control powercut-arm powercut-arm64 \
-	damage faults
+	powercut-block powercut-block-control damage faults
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +37,7 @@ test: setup ## all tests, with the race detector, against the real brokers
 	cd test/plant && $(GO) vet ./... && $(GO) test -timeout 10m ./...
 	cd test/browser && $(GO) vet ./... && $(GO) test -timeout 10m ./...
 	cd test/benchwal && $(GO) vet ./... && $(GO) test -timeout 10m ./...
+	cd test/blockcut && $(GO) vet ./... && $(GO) test -timeout 10m ./...
 
 race: setup ## all tests of the main module again, in another order
 	$(GO) test -race -shuffle=on -count=1 -timeout 40m ./...
@@ -92,6 +94,18 @@ damage: ## open damaged logs; the last line is the figure
 faults: ## make one call of a log after the other fail; the last line is the figure
 	@$(call rig,faults,FAULT_CASES=1000000 FAULT_RESULT=$(CURDIR)/build/faults.txt $(WAL_TEST) -run 'TestFaults$$')
 
+powercut-block: ## cut the power below ext4, before each write and flush of a block device (root, FUSE); the last line is the figure
+	@rm -f build/powercut-block.txt && mkdir -p build
+	@cd test/blockcut && POWERCUT_POINTS=$(BLOCKS) POWERCUT_RESULT=$(CURDIR)/build/powercut-block.txt \
+		$(GO) test -count=1 -timeout 24h -run 'TestPowerCut$$' .
+	@cat build/powercut-block.txt
+
+powercut-block-control: ## the same without flushes, and with a device that lies about them: each must find violations
+	@rm -f build/powercut-block-control.txt && mkdir -p build
+	@cd test/blockcut && POWERCUT_RESULT=$(CURDIR)/build/powercut-block-control.txt \
+		$(GO) test -count=1 -timeout 30m -run 'TestPowerCutControl$$' .
+	@cat build/powercut-block-control.txt
+
 bench: setup ## figures as ratios against a reference of the same run
 	$(GO) test -run '^$$' -bench . ./pipeline ./device/mqtt
 	$(GO) test -run '^$$' -bench 'Append|Read' ./wal
@@ -106,6 +120,7 @@ soak: setup ## the long forms
 	@cat build/soak.txt
 	$(MAKE) powercut POINTS=5000000
 	$(MAKE) powercut-arm powercut-arm64 ARM_POINTS=10000
+	$(MAKE) powercut-block BLOCKS=5000
 	$(MAKE) fuzz FUZZTIME=5m
 
 fuzz: ## every fuzz target for FUZZTIME (10s)

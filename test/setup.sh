@@ -19,9 +19,9 @@ as_root() {
 }
 
 apt() { # Debian packages, by the command each one brings
-  local missing=() pair
+  local missing=() pair PATH=$PATH:/usr/sbin:/sbin
   for pair in redis-server:redis-server mosquitto:mosquitto mosquitto_pub:mosquitto-clients chromium:chromium \
-    lintian:lintian dpkg-deb:dpkg mmdebstrap:mmdebstrap java:default-jre-headless mvn:maven python3:python3 systemd-analyze:systemd; do
+    lintian:lintian dpkg-deb:dpkg mmdebstrap:mmdebstrap java:default-jre-headless mvn:maven python3:python3 systemd-analyze:systemd mkfs.ext4:e2fsprogs; do
     command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
   done
   python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
