@@ -9,6 +9,7 @@ FUZZTIME ?= 10s
 POINTS   ?= 100000
 ARM_POINTS ?= 2000
 BLOCKS   ?= 1000
+DEVICE   ?= loop
 RAM      := $(firstword $(wildcard /dev/shm) /tmp)
 export CGO_ENABLED ?= 1
 
@@ -112,8 +113,8 @@ bench: setup ## figures as ratios against a reference of the same run
 	$(GO) test -run '^$$' -bench Done -benchtime 1000000x ./wal
 	@$(GO) run ./test/bench
 
-bench-wal: ## the log against a raw file and beside other logs; writes its tables into docs/performance.md (BENCH_SHORT=1: a minute)
-	@cd test/benchwal && $(GO) run . -table ../../docs/performance.md
+bench-wal: ## the log against a raw file and beside other logs, DEVICE loop or emmc; writes docs/performance.md (BENCH_SHORT=1: a minute)
+	@cd test/benchwal && $(GO) run . -device $(DEVICE) -table ../../docs/performance.md
 
 soak: setup ## the long forms
 	E2E_KILLS=300 E2E_RESULT=$(CURDIR)/build/soak.txt $(GO) test -count=1 -timeout 4h -run 'TestEndToEnd$$' ./test/e2e
