@@ -10,7 +10,7 @@ POINTS   ?= 100000
 RAM      := $(firstword $(wildcard /dev/shm) /tmp)
 export CGO_ENABLED ?= 1
 
-.PHONY: help run build test race lint bench soak fuzz deb fmt cross setup e2e e2e-control powercut powercut-control damage
+.PHONY: help run build test race lint bench bench-wal soak fuzz deb fmt cross setup e2e e2e-control powercut powercut-control damage
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,7 @@ test: setup ## all tests, with the race detector, against the real brokers
 	$(GO) test -race -timeout 30m ./...
 	cd test/plant && $(GO) vet ./... && $(GO) test -timeout 10m ./...
 	cd test/browser && $(GO) vet ./... && $(GO) test -timeout 10m ./...
+	cd test/benchwal && $(GO) vet ./... && $(GO) test -timeout 10m ./...
 
 race: setup ## all tests of the main module again, in another order
 	$(GO) test -race -shuffle=on -count=1 -timeout 40m ./...
@@ -83,6 +84,9 @@ bench: setup ## figures as ratios against a reference of the same run
 	$(GO) test -run '^$$' -bench 'Append|Read' ./wal
 	$(GO) test -run '^$$' -bench Done -benchtime 1000000x ./wal
 	@$(GO) run ./test/bench
+
+bench-wal: ## the log against a raw file and beside other logs; writes its tables into docs/performance.md (BENCH_SHORT=1: a minute)
+	@cd test/benchwal && $(GO) run . -table ../../docs/performance.md
 
 soak: setup ## the long forms
 	E2E_KILLS=300 E2E_RESULT=$(CURDIR)/build/soak.txt $(GO) test -count=1 -timeout 4h -run 'TestEndToEnd$$' ./test/e2e

@@ -58,6 +58,9 @@ type RunnerConfig struct {
 	Driver Driver
 	Env    Env
 	Cursor Cursor
+	// Choice returns what an operator has chosen for a far cursor that does not fit, once, and then nothing. Nil means that
+	// nobody is asked.
+	Choice func() Choice
 	// MaxRecords and MaxBytes bound what is in flight: sent, and without an outcome. Zero means 1024 and 1 MiB. A
 	// single record may be larger than MaxBytes.
 	MaxRecords int

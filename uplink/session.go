@@ -23,6 +23,12 @@ func (r *Runner) session(ctx context.Context) ending {
 	if err != nil {
 		return ending{err: err}
 	}
+	if resumer, ok := far.(Resumer); ok {
+		if err := r.resume(open, resumer); err != nil {
+			far.Close()
+			return ending{err: err}
+		}
+	}
 	r.connected()
 	r.cfg.Cursor.Rewind()
 	// The session outlives ctx by the time that a stop waits for outcomes in flight.

@@ -21,6 +21,7 @@ type Env struct {
 	Stream  string
 	Epoch   uint64 // life of the lane's log
 	Uplink  string // name in the config
+	Promise Promise
 	Log     *slog.Logger
 }
 

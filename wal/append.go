@@ -202,8 +202,10 @@ func (l *Log) fullLocked(cost int) bool {
 
 func (l *Log) usedLocked() int64 {
 	var n int64
-	for _, s := range l.segs {
-		n += s.bytes
+	for i, s := range l.segs {
+		if n += s.bytes; i < len(l.segs)-1 {
+			n += max(s.disk-s.bytes, 0) // the rest of a file that was used before is taken for good
+		}
 	}
 	return n
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"slices"
 	"time"
 )
@@ -35,9 +36,9 @@ type block struct {
 }
 
 // encodeBlocks packs entries, the first of which has position base, into blocks of at most maxBlock. They are p's, until
-// the next reset.
+// the next reset. The data of entries is in the blocks from then on, and not where the caller of Append has it.
 func encodeBlocks(p *packer, base uint64, entries []entry) []block {
-	p.reset()
+	from := len(p.list)
 	for len(entries) > 0 {
 		n, size := 0, blockHeader
 		for n < len(entries) {
@@ -52,7 +53,7 @@ func encodeBlocks(p *packer, base uint64, entries []entry) []block {
 		base += uint64(n)
 		entries = entries[n:]
 	}
-	return p.list
+	return p.list[from:len(p.list):len(p.list)]
 }
 
 func encodeBlock(p *packer, base uint64, entries []entry, sizeHint int) block {
@@ -69,7 +70,9 @@ func encodeBlock(p *packer, base uint64, entries []entry, sizeHint int) block {
 		raw = binary.AppendUvarint(raw, uint64(e.stream))
 		raw = binary.AppendUvarint(raw, uint64(len(e.data)))
 		raw = binary.AppendVarint(raw, e.time-prev) // wraps, and wraps back
+		at := len(raw)
 		raw = append(raw, e.data...)
+		e.data = raw[at:len(raw):len(raw)]
 		prev = e.time
 	}
 	b := block{first: base, last: base + uint64(len(entries)) - 1, time: entries[0].time, body: raw[blockHeader:]}
@@ -210,4 +213,28 @@ func (r *blockReader) next() (rec Record, ok bool, err error) {
 		return rec, true, nil
 	}
 	return Record{}, false, nil
+}
+
+// entries returns all records of a block that was checked.
+func (b block) entries() ([]entry, error) {
+	d := decoder{b: b.body}
+	next := map[uint64]uint64{}
+	for range d.count(2) {
+		stream, seq := d.uvarint(), d.uvarint()
+		next[stream] = seq
+	}
+	out := make([]entry, 0, b.last-b.first+1)
+	at := b.time
+	for pos := b.first; pos <= b.last && d.err == nil; pos++ {
+		stream, n := d.uvarint(), d.count(1)
+		at += d.varint()
+		data := d.take(n)
+		seq, known := next[stream]
+		if !known || stream > math.MaxUint32 {
+			d.fail()
+		}
+		next[stream] = seq + 1
+		out = append(out, entry{stream: uint32(stream), seq: seq, time: at, data: data})
+	}
+	return out, d.end("block")
 }

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -24,6 +25,11 @@ func (l *Log) run() {
 			movedAt = time.Time{}
 		} else if movedAt.IsZero() {
 			movedAt = time.Now()
+		}
+		if err := l.prepared(false); err != nil {
+			l.stop(err)
+			l.end()
+			return
 		}
 		wait, last := l.due(movedAt)
 		if wait > 0 {
@@ -77,7 +83,7 @@ func (l *Log) due(movedAt time.Time) (wait time.Duration, closing bool) {
 		blocked := l.noSpace != nil && now.Before(l.retryAt)
 		for _, it := range l.pending {
 			switch {
-			case it.change != nil:
+			case it.change != nil && !(blocked && l.stuck):
 				sooner(it.at)
 			case blocked:
 			case it.batch.Urgent:
@@ -112,6 +118,9 @@ func (l *Log) cycle(last bool) bool {
 			err = l.commitItems(items)
 		}
 		if err == nil {
+			err = l.prepared(false) // nothing is acknowledged after a flush is known to have failed
+		}
+		if err == nil {
 			if l.finish(items); last && l.hasPending() {
 				continue
 			}
@@ -128,7 +137,7 @@ func (l *Log) cycle(last bool) bool {
 			break
 		}
 	}
-	if err := l.free(); err != nil {
+	if err := errors.Join(l.free(), l.trimSpares()); err != nil {
 		return l.stop(err)
 	}
 	l.mu.Lock()
@@ -179,7 +188,7 @@ func (l *Log) take(last bool) []*item {
 	var rest []*item
 	cost := 0
 	for i, it := range l.pending {
-		if blocked && it.change == nil {
+		if blocked && (it.change == nil || l.stuck) {
 			rest = append(rest, it)
 			continue
 		}
@@ -196,7 +205,7 @@ func (l *Log) take(last bool) []*item {
 
 // commitItems writes items, or only the cursors where there are none.
 func (l *Log) commitItems(items []*item) error {
-	if a := l.active(); a.bytes-a.empty >= l.o.SegmentBytes {
+	if l.segmentFull(items) {
 		// No room for a new segment is no reason not to use what is left of this one.
 		if err := l.rotate(); err != nil && !isNoSpace(err) {
 			return err
@@ -215,10 +224,21 @@ func (l *Log) commitItems(items []*item) error {
 	return err
 }
 
+// segmentFull tells whether the next segment should begin: when the active one has its size, or when a commit of items would
+// make the file longer and it is well filled.
+func (l *Log) segmentFull(items []*item) bool {
+	a := l.active()
+	used, need := a.bytes-a.empty, int64(5*pageSize)
+	for _, it := range items {
+		need += int64(it.cost)
+	}
+	return used >= l.o.SegmentBytes || used >= l.o.SegmentBytes/2 && a.bytes+need > l.o.SegmentBytes
+}
+
 // finish acknowledges the items in flight and wakes the cursors.
 func (l *Log) finish(items []*item) {
 	l.mu.Lock()
-	l.inflight = nil
+	l.inflight, l.stuck = nil, false
 	for _, it := range items {
 		l.queued -= it.cost
 	}
@@ -257,10 +277,15 @@ func (l *Log) rotate() error {
 	}
 	c := l.ctl
 	c.newest, c.stateSum = 0, l.st.sum
-	next, err := createSegment(l.dir, &l.o, h, c, l.st.raw)
+	from, err := l.takeSpare()
 	if err != nil {
 		return err
 	}
+	next, err := createSegment(l.dir, &l.o, from, h, c, l.st.raw)
+	if err != nil {
+		return err
+	}
+	l.layout = layout{}
 	l.mu.Lock()
 	l.segs = append(slices.Clip(l.segs), next)
 	l.ctl.newest = 0
@@ -269,6 +294,7 @@ func (l *Log) rotate() error {
 	if err := a.seal(); err != nil {
 		return fmt.Errorf("seal segment: %w", err)
 	}
+	l.prepare()
 	return nil
 }
 
@@ -285,6 +311,9 @@ func (l *Log) stop(cause error) bool {
 
 // end fails what still waits when the committer ends.
 func (l *Log) end() {
+	if l.preparing != nil {
+		<-l.preparing // the file is emptied again at the next start
+	}
 	l.mu.Lock()
 	err := l.err
 	if err == nil {

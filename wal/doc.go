@@ -10,8 +10,8 @@
 // A source hands over a batch and gets it back by a callback when it is on stable storage. The committer takes all that
 // waits into one bbolt transaction, so load shares flushes: a commit costs two, however much is in it. Where the cursors
 // stand is in each of these transactions and costs nothing more; without any, a cursor that moved is written within 1 s.
-// Outcomes come in any order; a cursor moves over the unbroken run of them only. A segment that every cursor has passed is
-// unlinked.
+// Outcomes come in any order; a cursor moves over the unbroken run of them only. A segment that every cursor has passed
+// becomes a spare, the file of a later one, or is unlinked.
 //
 // # Numbers of a record
 //
@@ -23,11 +23,13 @@
 //
 //	LOCK           flock of the process that has the log open; holds its number
 //	00000001.seg   bbolt files, numbered without gaps; the last one is active, the others are only read
+//	*.spare        up to two drained files, kept for later segments; what they hold means nothing
 //	*.tmp          a segment being built; deleted at start
 //
-// A segment is built as .tmp, made durable, renamed, and the directory flushed, so a .seg is always whole. A new one
-// begins when the active one has SegmentBytes; it carries state and cursors, so the newest file is all that has to be
-// known.
+// A segment is built as .tmp or in a .spare, made durable, renamed, and the directory flushed, so a .seg is always whole.
+// A drained one is renamed to .spare, and the directory flushed before the first byte of it changes (spare.go), so a name
+// that a cut brings back still has its contents. A new segment begins when the active one has SegmentBytes; it carries state
+// and cursors, so the newest file is all that has to be known.
 //
 // # Segment
 //
@@ -55,8 +57,16 @@
 //	         "r" NUMBER     → dropped range: uvarint stream number · uvarint first · uvarint last · varint when (Unix ns)
 //	                          1 B why (1 drop_oldest, 2 max_age, 3 files were missing)
 //	                          NUMBER is 8 B big endian
-//	q  position of the first record (8 B big endian) → block; one of more than 1500 B is the value of "b" in a bucket of
-//	   that name, so that bbolt does not write it again with the next commit
+//	q…  "q" and a position (8 B big endian): up to 94 blocks, the first of which begins there
+//	         position of the first record (8 B big endian) → a bucket with "b" → block
+//	t  position of the first record (8 B big endian) → small block; as many as one page takes
+//
+// In version 1 there was one queue bucket, "q", with small blocks as plain values, and no t.
+//
+// bbolt writes each page again that is on the way from the root to what changes, so places are chosen for that (queue.go).
+// 94 names and what bbolt adds to each, 40 B, fill a page, so a queue bucket has no branch page; a block in a bucket of its own
+// is not written again with the next one; small blocks gather in t, which up to 1 KiB lies in the root page, and become one
+// block of the queue when they fill a page. A commit of one small record costs 8 to 16 KiB, 11 on the average.
 //
 // c stays below 1 KiB, and with it in the root page, up to about 30 cursors; beyond, it costs one page more per commit.
 //
@@ -108,5 +118,5 @@
 //
 // # What is not here yet
 //
-// Salvage and recycling of files come later and change no signature (docs/adr/0003-log-interface.md).
+// Salvage comes later and changes no signature (docs/adr/0003-log-interface.md).
 package wal

@@ -158,9 +158,19 @@ func CheckPages(path string) error {
 	if err != nil {
 		return err
 	}
-	db, err := openBolt(path, &Options{SegmentBytes: minSegmentBytes}, false)
+	db, err := openBolt(path, &Options{SegmentBytes: minSegmentBytes, files: systemFiles()}, false)
 	if err != nil {
 		return err
 	}
 	return db.Close()
+}
+
+// EmptyFile is what an emptied file begins with.
+func EmptyFile() []byte { return emptyFile() }
+
+// Begun returns the number of the newest segment.
+func Begun(l *Log) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.active().number
 }

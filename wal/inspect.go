@@ -43,10 +43,10 @@ type SegmentInfo struct {
 // few pages it needs, and reads them again where a commit came between. It returns ErrDamaged or ErrVersion, with what
 // was read so far.
 func Inspect(dir string) (Report, error) {
-	// Segments may be freed and begun between listing and reading; a few tries always find a quiet moment.
+	// Segments may be freed and begun between listing and reading; some tries always find a quiet moment.
 	var r Report
 	var err error
-	for range 10 {
+	for range 100 {
 		if r, err = inspect(dir); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errChanged) {
 			break
 		}
@@ -74,7 +74,11 @@ func inspect(dir string) (Report, error) {
 	}
 	var last summary
 	for i, n := range numbers {
-		s, err := readSummary(filepath.Join(dir, segmentName(n)), i == len(numbers)-1)
+		path := filepath.Join(dir, segmentName(n))
+		s, err := readSummary(path, i == len(numbers)-1)
+		if _, gone := os.Stat(path); gone != nil {
+			return r, errChanged // and what was read may be of the file's next life
+		}
 		if err != nil {
 			return r, err
 		}

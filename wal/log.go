@@ -40,28 +40,32 @@ type Log struct {
 	closing  bool
 
 	// What is committed. Written by the committer only.
-	ctl  control
-	st   store
-	segs []*segment // oldest first; the last one is active
-	ring ring
+	ctl    control
+	st     store
+	segs   []*segment // oldest first; the last one is active
+	spares []spare    // files for later segments; the first one is emptied first
+	ring   ring
 
 	open    map[uint32]*Cursor
 	err     error // why the log has stopped; wraps ErrStopped
 	closed  bool
 	noSpace error     // the disk is full; nil when the last try went well
 	retryAt time.Time // when to try again on a full disk
+	stuck   bool      // not even a cursor could be opened or released on it
 	wasFull bool      // what the last log line said
 	refused uint64    // records refused by drop_newest since the log began
 	counts  counters
 
 	// The committer's own.
-	held     []DeadLetter  // letters of a commit that failed for want of space
-	heldLost uint64        // letters that were given up since the last commit
-	aged     time.Time     // when max_age was last looked at
-	took     time.Duration // of the last commit
-	packer   packer
-	entries  []entry // of the commit that is being made
-	spare    []*item // room for the next pending
+	layout    layout
+	preparing chan error    // what comes of emptying the first spare; nil where nobody does
+	held      []DeadLetter  // letters of a commit that failed for want of space
+	heldLost  uint64        // letters that were given up since the last commit
+	aged      time.Time     // when max_age was last looked at
+	took      time.Duration // of the last commit
+	packer    packer
+	entries   []entry // of the commit that is being made
+	spare     []*item // room for the next pending
 }
 
 // counters since the log was opened.

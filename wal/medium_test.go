@@ -7,14 +7,18 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+
+	"go.etcd.io/bbolt"
 )
 
 // This file rebuilds the directory as a power cut may leave it.
 
 // Control takes something away that the log relies on, to show that the rig would find it missing.
 type Control struct {
-	NoDataFlush bool // the flush between the pages and the meta page
-	NoDirSync   bool // flushes of the directory
+	NoDataFlush    bool // the flush between the pages and the meta page
+	NoDirSync      bool // flushes of the directory
+	NoRecycleFlush bool // of these the one between the end of a file as a segment and its emptying
 }
 
 // mediumFile is one file: what is safe, and what a cut may take or leave.
@@ -44,23 +48,35 @@ func (r *Recorder) DiskAt(n int, c Control) *Medium {
 // Describe says what event i is.
 func (r *Recorder) Describe(i int) string {
 	e := r.events[i]
-	kind := []string{"mark", "create", "write", "grow", "flush", "rename", "remove", "directory flush"}[e.kind]
+	kind := []string{"mark", "create", "write", "grow", "flush", "failed flush", "rename", "remove", "directory flush"}[e.kind]
 	return fmt.Sprintf("event %d of %d (%s %s file %d at %d, %d bytes)", i, len(r.events), kind, e.name, e.file, e.off, len(e.data))
 }
 
 // Segments returns how many segments got their name, and how many files were removed.
 func (r *Recorder) Segments() (begun, freed int) {
 	for _, e := range r.events {
-		switch e.kind {
-		case rename:
+		switch {
+		case e.kind == rename && strings.HasSuffix(e.to, ".seg"):
 			begun++
-		case remove:
+		case (e.kind == rename || e.kind == remove) && strings.HasSuffix(e.name, ".seg"):
 			freed++
-		default:
 		}
 	}
 	return begun, freed
 }
+
+// Recycled returns how many files were kept to be built anew.
+func (r *Recorder) Recycled() int {
+	n := 0
+	for i := range r.events {
+		if r.events[i].recycles() {
+			n++
+		}
+	}
+	return n
+}
+
+func (e *event) recycles() bool { return e.kind == rename && strings.HasSuffix(e.to, spareSuffix) }
 
 // Changes returns how many events from one on are not marks.
 func (r *Recorder) Changes(from int) int {
@@ -94,17 +110,23 @@ func (m *Medium) Apply(r *Recorder, i int) bool {
 		f := m.files[e.file]
 		f.waiting = append(f.waiting, e)
 	case flush:
-		before := i > 0 && i+1 < len(r.events) && r.events[i+1].kind == write && r.events[i+1].off < 2*pageSize
-		if m.control.NoDataFlush && before && m.files[e.file].version > 0 {
+		f := m.files[e.file]
+		if m.control.NoDataFlush && e.before && f.version > 0 {
 			return false
 		}
-		f := m.files[e.file]
+		// What a failed flush was to make safe is clean for the kernel, and lost for the disk.
+		f.waiting = slices.DeleteFunc(f.waiting, func(e event) bool { return e.doubt })
 		f.safe, f.waiting = f.content(f.waiting), nil
 		f.version++
+	case badFlush:
+		for i := range m.files[e.file].waiting {
+			m.files[e.file].waiting[i].doubt = true
+		}
 	case rename, remove:
 		m.moves = append(m.moves, e)
 	case syncDir:
-		if m.control.NoDirSync {
+		again := len(m.moves) > 0 && m.moves[len(m.moves)-1].recycles()
+		if m.control.NoDirSync || m.control.NoRecycleFlush && again {
 			return false
 		}
 		m.safe, m.moves = m.names(len(m.moves)), nil
@@ -251,8 +273,33 @@ type Replica struct {
 // NewReplica returns a replica in an empty directory.
 func NewReplica(dir string) *Replica { return &Replica{Dir: dir, have: map[string][2]int{}} }
 
-// Forget has the next Build write everything again.
-func (p *Replica) Forget() { p.have = map[string][2]int{} }
+// Under returns o for a log in the replica: without flushes, because the directory is as good as the medium, and so that what
+// the log changes is built again.
+func (p *Replica) Under(o Options) Options {
+	o = Unflushed(o)
+	forget := func(path string) { delete(p.have, filepath.Base(path)) }
+	rename, remove, writeAt := o.files.rename, o.files.remove, o.files.writeAt
+	o.files.rename = func(from, to string) error { forget(from); forget(to); return rename(from, to) }
+	o.files.remove = func(path string) error { forget(path); return remove(path) }
+	o.files.writeAt = func(f *os.File, b []byte, off int64) (int, error) { forget(f.Name()); return writeAt(f, b, off) }
+	o.opened = func(db *bbolt.DB) {
+		write, _ := writePath(db)
+		old := *write
+		*write = func(b []byte, off int64) (int, error) {
+			forget(db.Path())
+			return old(b, off)
+		}
+	}
+	return o
+}
+
+// Unflushed returns o without flushes, for a directory that is as good as the medium.
+func Unflushed(o Options) Options {
+	o.files = systemFiles()
+	o.files.sync = func(string) error { return nil }
+	o.files.syncFile = func(*os.File) error { return nil }
+	return o
+}
 
 // Build makes the directory what a cut at this moment leaves under a variant.
 func (p *Replica) Build(m *Medium, v Variant, rnd *rand.Rand) error {

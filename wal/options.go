@@ -43,7 +43,8 @@ type Options struct {
 type fileOps struct {
 	rename func(from, to string) error
 	remove func(path string) error
-	sync   func(path string) error // of a directory: its names; of a file: its contents
+	open   func(path string, flag int, mode os.FileMode) (*os.File, error) // of a segment
+	sync   func(path string) error                                         // of a directory: its names; of a file: its contents
 
 	// Of a file that bbolt does not have open: bytes that are written to it, and its contents.
 	writeAt  func(f *os.File, b []byte, off int64) (int, error)
@@ -52,7 +53,10 @@ type fileOps struct {
 
 // systemFiles are the calls of the operating system.
 func systemFiles() fileOps {
-	return fileOps{rename: os.Rename, remove: os.Remove, sync: syncPath, writeAt: (*os.File).WriteAt, syncFile: (*os.File).Sync}
+	return fileOps{
+		rename: os.Rename, remove: os.Remove, open: os.OpenFile, sync: syncPath,
+		writeAt: (*os.File).WriteAt, syncFile: (*os.File).Sync,
+	}
 }
 
 const (

@@ -20,6 +20,8 @@ const (
 	boltMagic    = 0xED0CDAED
 	boltVersion  = 2
 	branchPage   = 0x01
+	metaPage     = 0x04
+	freelistPage = 0x10
 	leafPage     = 0x02
 	bucketElem   = 0x01
 	maxDepth     = 12      // of a tree; 4096 B pages of ≥ 2 keys never come near it

@@ -29,10 +29,21 @@ type outcome struct {
 // uplinkHistory is what one cursor was told.
 type uplinkHistory struct {
 	uplink, stream string
-	opened         int // mark after it was durable
+	opened         int    // mark after it was durable
+	from           uint64 // where it began
+	released       span   // of the call that released it
 	outcomes       map[uint64]outcome
 	settled        uint64 // position that was seen after a restart, and must not be lost after settledAt
 	settledAt      int
+}
+
+// span has the marks around a call; end 0: it has not returned, or has not done it.
+type span struct{ start, end int }
+
+// refusal is a batch that was refused.
+type refusal struct {
+	start, end int // marks around it
+	records    uint64
 }
 
 // sighting is a record that somebody has read.
@@ -51,6 +62,21 @@ type history struct {
 	prefs []*prefix             // by number of items; made when it is looked for
 	index map[string]int        // id of an item → its place in order
 	fin   []wal.DropRange       // when the run was over
+
+	refusals  []refusal
+	refused   uint64 // records that had been refused when the log was opened
+	settledAt int    // mark after that
+}
+
+// refusedBetween counts the records that had been refused before one mark, or began to be until then.
+func (h *history) refusedBetween(end, start int) (n uint64) {
+	n = h.refused
+	for _, r := range h.refusals {
+		if r.end < end && r.start <= start {
+			n += r.records
+		}
+	}
+	return n
 }
 
 // prefix is what a log holds after the first items.
@@ -61,6 +87,7 @@ type prefix struct {
 
 // restarted gives what was seen when the log was opened again the mark from which on it must not be lost.
 func (h *history) restarted(at int) {
+	h.settledAt = at
 	for _, it := range h.order {
 		if it.acked == restarted {
 			it.acked = at
@@ -68,6 +95,15 @@ func (h *history) restarted(at int) {
 	}
 	for _, u := range h.ups {
 		u.settledAt = at
+		if u.opened == restarted {
+			u.opened = at
+		}
+		if u.released.end == restarted {
+			u.released.end = at
+		}
+		if u.released.start == restarted {
+			u.released.start = at
+		}
 		for seq, o := range u.outcomes {
 			if o.end == restarted {
 				o.end = at
@@ -107,6 +143,7 @@ type view struct {
 	items   int                        // of the order
 	open    map[string]map[uint64]bool // by cursor: the records that it still has before it
 	cursors map[string]uint64
+	refused uint64
 }
 
 // goneOn is the key of what is written to a log after the cut.
@@ -126,6 +163,7 @@ func (h *history) examine(dir string, o wal.Options, lo, hi int) (v view, wrong 
 			fault("does not close: %v", err)
 		}
 	}()
+	wal.KeepOpen(l)
 	p0 := h.prefix(0)
 	state := map[string]string{}
 	l.State("", func(k string, v []byte) bool { state[k] = string(v); return true })
@@ -159,6 +197,14 @@ func (h *history) examine(dir string, o wal.Options, lo, hi int) (v view, wrong 
 		fault("lost: the log began anew")
 	}
 	stats := l.Stats()
+	v.refused = stats.Refused
+	least := h.refusedBetween(durable, durable)
+	if lo <= h.settledAt {
+		least = 0
+	}
+	if most := h.refusedBetween(never, hi); v.refused < least || v.refused > most {
+		fault("%d records refused, want %d to %d", v.refused, least, most)
+	}
 	ranges := h.examineStreams(&stats, p, lo, fault)
 	h.examineCursors(l, &v, p, ranges, lo, hi, durable, fault)
 	return v, wrong
@@ -238,10 +284,14 @@ func (h *history) examineCursors(
 		name := u.uplink + " on " + u.stream
 		seq, known := at[name]
 		if !known {
-			if u.opened > 0 && u.opened < lo {
+			gone := u.released.start > 0 && u.released.start <= hi
+			if u.opened > 0 && u.opened < lo && !gone {
 				fault("lost: the cursor of %s", name)
 			}
 			continue
+		}
+		if u.released.end > 0 && u.released.end < lo {
+			fault("the cursor of %s was released and is there", name)
 		}
 		open := h.examineRecords(l, u, p, seq, fault)
 		v.open[name] = open
@@ -249,11 +299,14 @@ func (h *history) examineCursors(
 			o, told := u.outcomes[n]
 			switch raised := ranges[u.stream][n]; {
 			case open[n]:
+				if n <= u.from {
+					fault("cursor of %s went back: it began after record %d", name, u.from)
+				}
 				if told && o.end > 0 && o.end < durable || n <= u.settled && u.settledAt < lo {
 					fault("cursor of %s went back: record %d had its outcome before item %d was appended", name, n, v.items)
 				}
 				told = false // as far as the log knows
-			case raised:
+			case raised, n <= u.from:
 				continue
 			case !told || o.start > hi:
 				fault("cursor of %s is past record %d, which has no outcome", name, n)

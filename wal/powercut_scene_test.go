@@ -4,36 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"edgegateway/wal"
 )
-
-// profile is a way to use a log.
-type profile struct {
-	name  string
-	o     wal.Options
-	slow  time.Duration  // between two reads of the uplink y
-	items int            // of each producer
-	why   wal.DropReason // that records are dropped for; 0 where none may be
-}
-
-func profiles() []profile {
-	base := wal.Options{SegmentBytes: small, Window: 40, MaxDelay: 3 * time.Millisecond, NewEpoch: 7}
-	full, aged := base, base
-	full.Full, full.MaxBytes = wal.DropOldest, 512<<10
-	aged.MaxAge = 30 * time.Millisecond
-	return []profile{
-		{"rotation and freeing", base, 0, 40, 0},
-		{"drop_oldest", full, 4 * time.Millisecond, 60, wal.DroppedFull},
-		{"max_age", aged, 15 * time.Millisecond, 60, wal.DroppedAge},
-	}
-}
 
 // scene is one use of a log that is recorded.
 type scene struct {
@@ -43,10 +25,17 @@ type scene struct {
 	h   *history
 	p   profile
 	rnd *rand.Rand
-	lag bool // control: the uplinks' outcomes reach the log one commit late
-	run int  // tells the items of one run from those of another
+	lag bool    // control: the uplinks' outcomes reach the log one commit late
+	may []error // what the log may come back with; who gets it goes
+	run int     // tells the items of one run from those of another
 
-	acks atomic.Int64
+	after func()    // called when the producers have ended
+	state wal.State // after that
+	ended int       // mark after that
+
+	acks   atomic.Int64
+	fresh  atomic.Int64 // cursors that took the place of others
+	waited atomic.Int64 // Appends after which the log was full, and calls that found the disk full
 }
 
 // late is an outcome that is held back until so many items are acknowledged.
@@ -55,14 +44,25 @@ type late struct {
 	give func()
 }
 
-// restarted stands for the mark after the log was opened again, until there is one.
-const restarted = -1
+const (
+	restarted = -1          // stands for the mark after the log was opened again, until there is one
+	never     = math.MaxInt // stands for the mark of a callback that brought an error
+)
 
 // perform opens the log, has producers and uplinks use it at the same time, and closes it.
 func (s *scene) perform(dir string) {
 	t := s.t
+	if s.p.fullDisk {
+		s.may = []error{syscall.ENOSPC}
+		s.rec.OnCall(s.fullAtTimes(rand.New(rand.NewPCG(s.rnd.Uint64(), 1))))
+	}
 	l, err := wal.Open(dir, s.rec.Under(s.p.o))
-	must(t, err)
+	if err != nil {
+		if len(s.may) == 0 {
+			t.Errorf("Open: %v", err)
+		}
+		return
+	}
 	s.log = l
 	s.h.epoch = max(s.h.epoch, 1)
 	if len(s.h.ups) == 0 {
@@ -73,67 +73,71 @@ func (s *scene) perform(dir string) {
 	}
 	s.h.restarted(s.rec.Mark())
 	ctx, stop := context.WithCancel(t.Context())
-	var uplinks sync.WaitGroup
-	for i, u := range s.h.ups {
-		c := cursor(t, l, u.uplink, u.stream)
-		s.h.mu.Lock()
-		if u.opened == 0 {
-			u.opened = s.rec.Mark()
-		}
-		s.h.mu.Unlock()
+	defer stop()
+	var uplinks, producers sync.WaitGroup
+	for i, u := range slices.Clone(s.h.ups) {
 		rnd := rand.New(rand.NewPCG(s.rnd.Uint64(), uint64(i)))
-		uplinks.Go(func() { s.consume(ctx, c, u, rnd) })
+		if c := s.openCursor(u); c != nil {
+			uplinks.Go(func() { s.consume(ctx, c, u, rnd) })
+		}
 	}
-	var producers sync.WaitGroup
 	for i, stream := range []string{"a", "b", "a"} {
 		rnd := rand.New(rand.NewPCG(s.rnd.Uint64(), uint64(i)))
 		producers.Go(func() { s.produce(i, stream, rnd) })
 	}
 	producers.Wait()
+	if s.after != nil {
+		s.after()
+	}
 	stop()
 	uplinks.Wait()
-	must(t, l.Close())
+	s.rec.Mend()
+	if err := l.Close(); err != nil && !s.mayFail(err) {
+		t.Errorf("Close: %v", err)
+	}
 	s.h.fin = l.Stats().Ranges
+	if want := s.h.refusedBetween(never, never); l.Stats().Refused != want {
+		t.Errorf("%d records refused, %d are counted", want, l.Stats().Refused)
+	}
 	for _, f := range s.rec.Faults() {
 		t.Error(f)
 	}
 }
 
+// mayFail tells whether an error belongs to the scene.
+func (s *scene) mayFail(err error) bool {
+	return slices.ContainsFunc(s.may, func(e error) bool { return errors.Is(err, e) })
+}
+
+// openCursor opens the cursor of an uplink, or returns nil where it was released before.
+func (s *scene) openCursor(u *uplinkHistory) *wal.Cursor {
+	if u.released.start != 0 {
+		return nil
+	}
+	c, err := s.log.Cursor(u.uplink, u.stream, wal.Oldest)
+	if err != nil {
+		if !s.mayFail(err) {
+			s.t.Errorf("Cursor: %v", err)
+		}
+		return nil
+	}
+	s.h.mu.Lock()
+	defer s.h.mu.Unlock()
+	if u.opened == 0 {
+		for _, info := range s.log.Cursors() {
+			if info.Uplink == u.uplink && info.Stream == u.stream {
+				u.from = info.Seq
+			}
+		}
+		u.opened = s.rec.Mark()
+	}
+	return c
+}
+
 func (s *scene) produce(producer int, stream string, rnd *rand.Rand) {
 	for n := range s.p.items {
-		it := &item{id: fmt.Sprintf("%d.%d.%d", s.run, producer, n)}
-		var b wal.Batch
-		for range rnd.IntN(6) {
-			sizes := []int{9, 9, 100, 100, 300, 700, 1400, 1400, 5000, 20_000}
-			d := make([]byte, sizes[rnd.IntN(len(sizes))])
-			for i := range d {
-				d[i] = byte(rnd.Uint32())
-			}
-			b.Entries = append(b.Entries, wal.Entry{Stream: stream, Time: time.Now(), Data: d})
-		}
-		key := fmt.Sprint(producer, ".", rnd.IntN(5))
-		b.State = []wal.Change{{Key: "last", Value: []byte(it.id)}, {Key: key, Value: make([]byte, rnd.IntN(200))}}
-		if rnd.IntN(4) == 0 {
-			b.State[1].Value = nil
-		}
-		b.Urgent = rnd.IntN(2) == 0
-		it.batch = b
-		it.start = s.rec.Mark()
-		done := make(chan struct{})
-		err := s.log.Append(s.t.Context(), b, func(err error) {
-			defer close(done)
-			if err != nil {
-				s.t.Errorf("callback: %v", err)
-				return
-			}
-			s.h.mu.Lock()
-			defer s.h.mu.Unlock()
-			it.acked = s.rec.Mark()
-			s.h.order = append(s.h.order, it)
-			s.acks.Add(1)
-		})
-		if err != nil {
-			s.t.Errorf("Append: %v", err)
+		done := s.hand(fmt.Sprintf("%d.%d.%d", s.run, producer, n), fmt.Sprint(producer, ".", rnd.IntN(5)), stream, rnd)
+		if done == nil {
 			return
 		}
 		if rnd.IntN(3) == 0 || n == s.p.items-1 {
@@ -142,30 +146,100 @@ func (s *scene) produce(producer int, stream string, rnd *rand.Rand) {
 	}
 }
 
+// hand hands a batch over. What it returns is closed when the batch has its answer; it is nil where the log has stopped.
+func (s *scene) hand(id, key, stream string, rnd *rand.Rand) chan struct{} {
+	it := &item{id: id}
+	b := wal.Batch{
+		State:  []wal.Change{{Key: "last", Value: []byte(id)}, {Key: key, Value: make([]byte, rnd.IntN(200))}},
+		Urgent: rnd.IntN(2) == 0,
+	}
+	if rnd.IntN(4) == 0 {
+		b.State[1].Value = nil
+	}
+	for range rnd.IntN(6) {
+		sizes := []int{9, 9, 100, 100, 300, 700, 1400, 1400, 5000, 20_000}
+		d := make([]byte, sizes[rnd.IntN(len(sizes))])
+		for i := range d {
+			d[i] = byte(rnd.Uint32())
+		}
+		b.Entries = append(b.Entries, wal.Entry{Stream: stream, Time: time.Now(), Data: d})
+	}
+	it.batch = b
+	it.start = s.rec.Mark()
+	done := make(chan struct{})
+	err := s.log.Append(s.t.Context(), b, func(err error) { s.called(it, err); close(done) })
+	switch {
+	case err == nil:
+		if s.log.Stats().State == wal.StateFull {
+			s.waited.Add(1)
+		}
+		return done
+	case errors.Is(err, wal.ErrFull) && s.p.o.Full == wal.DropNewest:
+		s.refuse(it)
+		time.Sleep(s.p.slow)
+		close(done)
+		return done
+	case !s.mayFail(err):
+		s.t.Errorf("Append: %v", err)
+	}
+	return nil
+}
+
+// called notes what a callback has said.
+func (s *scene) called(it *item, err error) {
+	if errors.Is(err, wal.ErrFull) && s.p.o.Full == wal.DropNewest {
+		s.refuse(it)
+		return
+	}
+	if err != nil && !s.mayFail(err) {
+		s.t.Errorf("callback: %v", err)
+	}
+	s.h.mu.Lock()
+	defer s.h.mu.Unlock()
+	it.acked = never // and yet it may be in the log
+	if err == nil {
+		it.acked = s.rec.Mark()
+		s.acks.Add(1)
+	}
+	s.h.order = append(s.h.order, it)
+}
+
+func (s *scene) refuse(it *item) {
+	s.h.mu.Lock()
+	defer s.h.mu.Unlock()
+	s.h.refusals = append(s.h.refusals, refusal{it.start, s.rec.Mark(), uint64(len(it.batch.Entries))})
+}
+
 // consume reads, and gives outcomes in any order.
 func (s *scene) consume(ctx context.Context, c *wal.Cursor, u *uplinkHistory, rnd *rand.Rand) {
 	var held []wal.Record
 	var queue []late
-	for {
+	for reads := 1; ; reads++ {
 		for len(queue) > 0 && s.acks.Load() >= queue[0].at {
 			queue[0].give()
 			queue = queue[1:]
 		}
-		recs, err := c.Read(ctx, 1+rnd.IntN(20), 0)
-		if err != nil {
-			if !errors.Is(err, context.Canceled) {
+		// Where the log waits for room, nothing more comes before the records that are held have their outcome.
+		patience, enough := context.WithTimeout(ctx, 10*time.Millisecond)
+		recs, err := c.Read(patience, 1+rnd.IntN(20), 0)
+		enough()
+		idle := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+		if err != nil && !idle {
+			if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !s.mayFail(err) {
 				s.t.Errorf("Read: %v", err)
 			}
 			return
 		}
-		s.h.mu.Lock()
-		s.h.seen[u.stream] = append(s.h.seen[u.stream], sighting{s.rec.Mark(), recs[len(recs)-1].Seq})
-		s.h.mu.Unlock()
-		held = append(held, recs...)
+		if len(recs) > 0 {
+			s.h.mu.Lock()
+			s.h.seen[u.stream] = append(s.h.seen[u.stream], sighting{s.rec.Mark(), recs[len(recs)-1].Seq})
+			s.h.mu.Unlock()
+			held = append(held, recs...)
+		}
 		if s.p.slow > 0 && u.uplink == "y" {
 			time.Sleep(s.p.slow)
 		}
-		for len(held) > 0 && (len(held) > 15 || rnd.IntN(6) > 0) {
+		for len(held) > 0 && (len(held) > 15 || idle || rnd.IntN(6) > 0) {
 			i := rnd.IntN(len(held))
 			if rnd.IntN(2) == 0 {
 				i = 0
@@ -178,7 +252,33 @@ func (s *scene) consume(ctx context.Context, c *wal.Cursor, u *uplinkHistory, rn
 			c.Rewind()
 			held = nil
 		}
+		if s.p.release && u.uplink != "x" && reads%8 == 0 {
+			if c, u = s.replace(c, u); c == nil {
+				return
+			}
+			held = nil
+		}
 	}
+}
+
+// replace releases a cursor and opens one for another uplink in its place.
+func (s *scene) replace(c *wal.Cursor, u *uplinkHistory) (*wal.Cursor, *uplinkHistory) {
+	c.Close()
+	released := span{start: s.rec.Mark()}
+	err := s.log.Release(u.uplink, u.stream)
+	if err == nil {
+		released.end = s.rec.Mark()
+	} else if !s.mayFail(err) {
+		s.t.Errorf("Release: %v", err)
+	}
+	next := &uplinkHistory{
+		uplink: fmt.Sprintf("y%d.%d", s.run, s.fresh.Add(1)), stream: u.stream, outcomes: map[uint64]outcome{},
+	}
+	s.h.mu.Lock()
+	u.released = released
+	s.h.ups = append(s.h.ups, next)
+	s.h.mu.Unlock()
+	return s.openCursor(next), next
 }
 
 // settle gives a record its outcome, and notes before and after.
@@ -216,7 +316,9 @@ func (s *scene) interrupt(cut int, v wal.Variant, dir string) *scene {
 	look := t.TempDir()
 	if v == "" {
 		must(t, wal.NewReplica(dir).Build(medium, wal.Everything, s.rnd))
-		next.rec = s.rec.Killed(cut, dir)
+		var err error
+		next.rec, err = s.rec.Killed(cut, dir)
+		must(t, err)
 	} else {
 		must(t, wal.NewReplica(dir).Build(medium, v, s.rnd))
 		next.rec = wal.NewRecorder(dir)
@@ -227,6 +329,7 @@ func (s *scene) interrupt(cut int, v wal.Variant, dir string) *scene {
 	for _, w := range wrong {
 		t.Errorf("interrupted at %d, %q: %s", cut, v, w)
 	}
+	next.h.refused = shown.refused
 	// After a power cut a new record begins, and what was before it was before its first mark.
 	was := func(mark int) int {
 		switch {
@@ -245,7 +348,16 @@ func (s *scene) interrupt(cut int, v wal.Variant, dir string) *scene {
 	for _, u := range s.h.ups {
 		name := u.uplink + " on " + u.stream
 		n := &uplinkHistory{
-			uplink: u.uplink, stream: u.stream, opened: was(u.opened), outcomes: map[uint64]outcome{}, settled: shown.cursors[name],
+			uplink: u.uplink, stream: u.stream, from: u.from, outcomes: map[uint64]outcome{}, settled: shown.cursors[name],
+		}
+		_, known := shown.cursors[name]
+		switch {
+		case known && u.opened == 0:
+			t.Errorf("interrupted at %d, %q: the cursor of %s was never opened", cut, v, name)
+		case known:
+			n.opened = was(u.opened)
+		case u.released.start > 0 && u.released.start < cut:
+			n.opened, n.released = was(u.opened), span{1, restarted}
 		}
 		for seq, o := range u.outcomes {
 			if o.start < cut && !shown.open[name][seq] {
@@ -262,34 +374,4 @@ func (s *scene) interrupt(cut int, v wal.Variant, dir string) *scene {
 		}
 	}
 	return next
-}
-
-// shown counts what the scenes of a profile had in them.
-type shown struct{ begun, freed, letters, dropped int }
-
-func (n *shown) add(s *scene) {
-	begun, freed := s.rec.Segments()
-	n.begun, n.freed = n.begun+begun, n.freed+freed
-	for _, u := range s.h.ups {
-		for _, o := range u.outcomes {
-			if o.dropped {
-				n.letters++
-			}
-		}
-	}
-	for _, r := range s.h.fin {
-		if r.Why != s.p.why {
-			s.t.Errorf("range %+v in a scene that drops for %v", r, s.p.why)
-		}
-		n.dropped++
-	}
-}
-
-// mustShow fails where the scenes were too dull to prove anything.
-func (n *shown) mustShow(t *testing.T, p profile) {
-	t.Helper()
-	t.Logf("%d segments begun, %d freed, %d dead letters, %d dropped ranges", n.begun, n.freed, n.letters, n.dropped)
-	if n.begun < 4 || n.freed == 0 || n.letters == 0 || (n.dropped > 0) != (p.why != 0) {
-		t.Error("the scenes are too dull")
-	}
 }

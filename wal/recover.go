@@ -16,7 +16,7 @@ import (
 
 // recoverFiles brings the log to its last commit:
 //
-//  1. delete what a cut left half-made (*.tmp)
+//  1. delete what a cut left half-made (*.tmp); take the spares
 //  2. flush the newest segment and the directory
 //  3. read what each segment says of itself, by its pages, and check that they follow each other without a gap
 //  4. take the state, the cursors and the end from the newest one
@@ -46,8 +46,12 @@ func (l *Log) recoverFiles() error {
 		if err := follows(&last, &sum, i == 0, n); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
 		l.segs = append(l.segs, &segment{
-			path: path, number: n, base: sum.header.base, first: sum.header.first, bytes: sum.bytes, newest: sum.control.newest,
+			disk: onDisk(info), path: path, number: n, base: sum.header.base, first: sum.header.first, bytes: sum.bytes, newest: sum.control.newest,
 		})
 		last = sum
 	}
@@ -63,6 +67,11 @@ func (l *Log) recoverFiles() error {
 		return err
 	}
 	a.active = true
+	if last.header.version == formatVersion {
+		if l.layout, err = loadLayout(a.db, &l.unpacker); err != nil {
+			return fmt.Errorf("%s: %w", a.path, err)
+		}
+	}
 	if last.header.version < formatVersion {
 		// What this program writes does not belong into a segment that says otherwise.
 		if err := l.rotate(); err != nil {
@@ -96,6 +105,9 @@ func (l *Log) list() ([]uint64, error) {
 				return nil, err
 			}
 		}
+	}
+	if err := l.findSpares(entries); err != nil {
+		return nil, err
 	}
 	return segmentNumbers(entries)
 }
@@ -178,7 +190,7 @@ func (l *Log) create() error {
 	}
 	h := header{epoch: l.o.NewEpoch, number: 1, base: 1, created: nanos(time.Now())}
 	_, _ = rand.Read(h.uuid[:]) // never fails (crypto/rand)
-	s, err := createSegment(l.dir, &l.o, h, control{}, nil)
+	s, err := createSegment(l.dir, &l.o, spare{}, h, control{}, nil)
 	if err != nil {
 		return err
 	}

@@ -1,14 +1,13 @@
 package wal
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,20 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Buckets of a segment file; doc.go draws them.
+// Buckets of a segment file beside those of queue.go; doc.go draws them.
 const (
 	bucketHead    = "h"
 	bucketControl = "c"
-	bucketQueue   = "q"
 	bucketState   = "s"
-
-	// plainBlock is the size up to which a block is a plain value. A larger one lives alone in a bucket of its own,
-	// because bbolt keeps at least two keys in a leaf and would write it again with the next commit.
-	plainBlock = 1500
-	blockKey   = "b"
-
-	// fillPercent of the leaves: keys only ever come at the end.
-	fillPercent = 0.95
 )
 
 var errGone = errors.New("segment was freed")
@@ -69,6 +59,7 @@ type segment struct {
 
 	// The committer alone changes these, under Log.mu.
 	bytes  int64 // used of the file
+	disk   int64 // that a file which was used before has on the disk, also where it is not used yet
 	empty  int64 // bytes before its first record
 	newest int64 // largest time of its records; 0 without any
 
@@ -103,7 +94,7 @@ func openBolt(path string, o *Options, readOnly bool) (db *bbolt.DB, err error) 
 	var file *os.File
 	bo := boltOptions(o, readOnly)
 	bo.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
-		f, err := os.OpenFile(name, flag, mode)
+		f, err := o.files.open(name, flag, mode)
 		file = f
 		return f, err
 	}
@@ -129,33 +120,41 @@ func openBolt(path string, o *Options, readOnly bool) (db *bbolt.DB, err error) 
 	return db, nil
 }
 
-// createSegment builds a segment under a temporary name and gives it its own only when all of it is durable, so that a
-// cut can never leave a bad one behind. An error before the name is given leaves the log as it was.
-func createSegment(dir string, o *Options, h header, c control, state map[string][]byte) (*segment, error) {
+// createSegment builds a segment in a spare, or under a temporary name where from is the zero value, and gives it its own
+// name only when all of it is durable, so that a cut can never leave a bad one behind. An error before the name is given
+// leaves the log as it was.
+func createSegment(dir string, o *Options, from spare, h header, c control, state map[string][]byte) (*segment, error) {
 	path := filepath.Join(dir, segmentName(h.number))
-	tmp := path[:len(path)-len(".seg")] + ".tmp"
-	db, used, err := buildSegment(tmp, o, h, c, state)
+	built := from.path
+	if built == "" {
+		built = strings.TrimSuffix(path, ".seg") + ".tmp"
+		if err := o.files.remove(built); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("create segment: %w", err)
+		}
+	}
+	db, used, err := buildSegment(built, o, h, c, state)
+	if err == nil {
+		if err = o.files.rename(built, path); err != nil {
+			err = errors.Join(err, db.Close())
+		}
+	}
 	if err != nil {
-		_ = o.files.remove(tmp)
+		_ = o.files.remove(built)
 		if noRoom(err) {
 			err = &noSpaceError{err}
 		}
 		return nil, fmt.Errorf("create segment: %w", err)
 	}
-	if err := o.files.rename(tmp, path); err != nil {
-		return nil, errors.Join(fmt.Errorf("create segment: %w", err), db.Close())
-	}
 	if err := o.files.sync(dir); err != nil {
 		return nil, errors.Join(fmt.Errorf("create segment: %w", err), db.Close())
 	}
-	return &segment{path: path, number: h.number, base: h.base, first: h.first, bytes: used, empty: used, db: db, active: true}, nil
+	return &segment{
+		path: path, number: h.number, base: h.base, first: h.first, bytes: used, empty: used, disk: from.disk, db: db, active: true,
+	}, nil
 }
 
-func buildSegment(tmp string, o *Options, h header, c control, state map[string][]byte) (*bbolt.DB, int64, error) {
-	if err := o.files.remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, 0, err
-	}
-	db, err := openBolt(tmp, o, false)
+func buildSegment(path string, o *Options, h header, c control, state map[string][]byte) (*bbolt.DB, int64, error) {
+	db, err := openBolt(path, o, false)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -165,9 +164,6 @@ func buildSegment(tmp string, o *Options, h header, c control, state map[string]
 			return err
 		}
 		if err := putSingle(tx, bucketControl, c.encode()); err != nil {
-			return err
-		}
-		if _, err := tx.CreateBucket([]byte(bucketQueue)); err != nil {
 			return err
 		}
 		s, err := tx.CreateBucket([]byte(bucketState))
@@ -181,9 +177,6 @@ func buildSegment(tmp string, o *Options, h header, c control, state map[string]
 		}
 		return nil
 	})
-	if err == nil {
-		err = db.Sync()
-	}
 	if err == nil {
 		err = db.View(func(tx *bbolt.Tx) error { used = tx.Size(); return nil })
 	}
@@ -203,7 +196,7 @@ func putSingle(tx *bbolt.Tx, name string, value []byte) error {
 }
 
 // write makes one commit: all of it is on stable storage when it returns nil.
-func (s *segment) write(blocks []block, changes []Change, c *control) (size, written int64, err error) {
+func (s *segment) write(p *placement, y *layout, changes []Change, c *control) (size, written int64, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
@@ -214,7 +207,7 @@ func (s *segment) write(blocks []block, changes []Change, c *control) (size, wri
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := fill(tx, blocks, changes, c); err != nil {
+	if err := fill(tx, p, y, changes, c); err != nil {
 		return 0, 0, errors.Join(err, tx.Rollback())
 	}
 	if err := tx.Commit(); err != nil {
@@ -234,27 +227,13 @@ func (s *segment) named(err error) error {
 	return err
 }
 
-func fill(tx *bbolt.Tx, blocks []block, changes []Change, c *control) error {
-	q, s := tx.Bucket([]byte(bucketQueue)), tx.Bucket([]byte(bucketState))
-	if q == nil || s == nil {
-		return fmt.Errorf("%w: a bucket is missing", ErrDamaged)
+func fill(tx *bbolt.Tx, p *placement, y *layout, changes []Change, c *control) error {
+	s := tx.Bucket([]byte(bucketState))
+	if s == nil {
+		return fmt.Errorf("%w: bucket %s is missing", ErrDamaged, bucketState)
 	}
-	q.FillPercent = fillPercent
-	for _, b := range blocks {
-		key := binary.BigEndian.AppendUint64(nil, b.first)
-		if len(b.raw) <= plainBlock {
-			if err := q.Put(key, b.raw); err != nil {
-				return err
-			}
-			continue
-		}
-		own, err := q.CreateBucket(key)
-		if err != nil {
-			return err
-		}
-		if err := own.Put([]byte(blockKey), b.raw); err != nil {
-			return err
-		}
+	if err := p.put(tx, y); err != nil {
+		return err
 	}
 	for _, ch := range changes {
 		key := []byte(ch.Key)
@@ -328,36 +307,6 @@ func (s *segment) findActive(pos uint64) (raw []byte, err error) {
 	return raw, err
 }
 
-// findBlock returns a copy of the last block that begins at or before pos.
-func findBlock(tx *bbolt.Tx, pos uint64, file *blockFile) []byte {
-	q := tx.Bucket([]byte(bucketQueue))
-	if q == nil {
-		return nil
-	}
-	c := q.Cursor()
-	k, v := c.Seek(binary.BigEndian.AppendUint64(nil, pos))
-	switch {
-	case k == nil:
-		k, v = c.Last()
-	case len(k) != 8 || binary.BigEndian.Uint64(k) > pos:
-		k, v = c.Prev()
-	}
-	if k == nil {
-		return nil
-	}
-	if v == nil {
-		own := q.Bucket(k)
-		if own == nil {
-			return nil
-		}
-		if root := own.Root(); root != 0 {
-			file.ahead(int64(root)*pageSize, aheadStep)
-		}
-		v = own.Get([]byte(blockKey))
-	}
-	return bytes.Clone(v)
-}
-
 // hold keeps the file open for a cursor that goes through it; drop lets go of it.
 func (s *segment) hold() {
 	s.mu.Lock()
@@ -403,6 +352,14 @@ func (s *segment) closeLocked() error {
 	err := s.db.Close()
 	s.db = nil
 	return err
+}
+
+// rename closes the segment and gives its file another name.
+func (s *segment) rename(to string, o *Options) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = true
+	return errors.Join(s.closeLocked(), o.files.rename(s.path, to))
 }
 
 // remove frees the segment's space.

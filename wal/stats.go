@@ -25,7 +25,8 @@ type Stats struct {
 	State    State
 	Err      error // why it is stopped, or what the full disk said
 	Epoch    uint64
-	Bytes    int64 // used on disk
+	Bytes    int64 // used on disk, as MaxBytes counts it
+	Disk     int64 // taken on disk, with what is kept for later segments; never more than MaxBytes but for a commit
 	MaxBytes int64
 	Segments int
 
@@ -69,7 +70,7 @@ func (l *Log) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := Stats{
-		State: StateOK, Err: l.noSpace, Epoch: l.epoch, Bytes: l.usedLocked(), MaxBytes: l.o.MaxBytes, Segments: len(l.segs),
+		State: StateOK, Err: l.noSpace, Epoch: l.epoch, Bytes: l.usedLocked(), Disk: l.diskLocked(), MaxBytes: l.o.MaxBytes, Segments: len(l.segs),
 		Commits: l.counts.commits, Written: l.counts.written, Refused: l.refused,
 		DeadLetters: len(l.st.letters), DeadLettersLost: l.ctl.lost, StateBytes: l.st.bytes,
 		Streams: streamStats(&l.ctl, &l.st), Ranges: dropRanges(&l.st),

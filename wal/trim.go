@@ -73,7 +73,7 @@ func (l *Log) unlinkOldest() error {
 	l.segs = l.segs[1:len(l.segs):len(l.segs)]
 	l.retryAt = time.Time{} // there may be room again
 	l.mu.Unlock()
-	if err := oldest.remove(&l.o); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := l.retire(oldest); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("free segment: %w", err)
 	}
 	return nil
@@ -209,6 +209,7 @@ func (l *Log) outOfSpace(items []*item, cause error) (again bool, err error) {
 	// They go back to the front, in their order, or are refused below.
 	l.pending = slices.Concat(items, l.pending)
 	l.inflight = nil
+	l.stuck = len(items) > 0 && !slices.ContainsFunc(items, func(it *item) bool { return it.change == nil })
 	l.mu.Unlock()
 	switch l.o.Full {
 	case Block:

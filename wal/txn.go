@@ -14,7 +14,6 @@ type txn struct {
 	ctl     control
 	entries []entry
 	changes []Change
-	blocks  []block
 	letters []DeadLetter
 	fresh   map[string]uint32 // streams that this commit numbers
 	names   map[uint32]cursorName
@@ -195,11 +194,13 @@ func (t *txn) dropRange(stream uint32, first, last uint64, why DropReason) {
 // commit writes t to the active segment and, once it is durable, makes it the state of the log.
 func (t *txn) commit() error {
 	l := t.l
-	t.blocks = encodeBlocks(&l.packer, t.base, t.entries)
+	l.packer.reset()
+	blocks := encodeBlocks(&l.packer, t.base, t.entries)
+	where, after := l.layout.place(&l.packer, t.base, t.entries, blocks)
 	clear(t.entries) // the blocks have copies
 	t.entries, l.entries = nil, t.entries[:0]
 	t.ctl.stateSum, t.ctl.written, t.ctl.flash = l.st.sumAfter(t.changes), l.ctl.written, l.ctl.flash
-	size, written, err := l.active().write(t.blocks, t.changes, &t.ctl)
+	size, written, err := l.active().write(&where, &after, t.changes, &t.ctl)
 	if err != nil {
 		l.held = t.letters
 		l.moved.Store(true)
@@ -209,8 +210,8 @@ func (t *txn) commit() error {
 	defer l.mu.Unlock()
 	a := l.active()
 	a.bytes, a.newest = size, t.ctl.newest
-	l.ring.add(t.blocks)
-	l.ctl, l.heldLost = t.ctl, 0
+	l.ring.add(blocks)
+	l.ctl, l.layout, l.heldLost = t.ctl, after, 0
 	l.countLocked(written)
 	for _, ch := range t.changes {
 		if err := l.st.apply(ch); err != nil {

@@ -28,6 +28,7 @@ var (
 	ErrVersion  = errors.New("log was written by another version of the format") // Open
 	ErrFull     = errors.New("log is full")                                      // Append
 	ErrTooLarge = errors.New("record is too large")                              // Append
+	ErrGone     = errors.New("log has these records no more")                    // Cursor.Back
 	ErrStopped  = errors.New("log has stopped")                                  // everything, after an I/O error; wraps its cause
 	ErrClosed   = errors.New("log is closed")                                    // everything, after Close
 )

@@ -47,6 +47,11 @@ type Stream struct {
 	Lane       string          `yaml:"lane" doc:"Name of the lane that stores the stream." default:"default"`
 	Uplinks    []string        `yaml:"uplinks" doc:"Names of the uplinks that get each record." required:"true" min:"1"`
 	Delivery   string          `yaml:"delivery" doc:"at_least_once may double after a crash; effectively_once does not, where the far side can tell." enum:"at_least_once|effectively_once|exactly_once" default:"at_least_once"`
+	Order      string          `yaml:"order" doc:"What waits while a record is held: the whole stream (strict), the records of its key (key), or nothing (none)." enum:"strict|key|none" default:"strict"`
+}
+
+func (s *Stream) promise() uplink.Promise {
+	return uplink.Promise{Delivery: uplink.Delivery(s.Delivery), Order: uplink.Order(s.Order)}
 }
 
 const defaultLane = "default"
@@ -133,11 +138,11 @@ func (c *Config) Check() []pipeline.Problem {
 
 // checkPromise refuses a delivery that the uplink's driver or the lane's policy cannot keep.
 func (c *Config) checkPromise(add func(path, format string, args ...any), path, stream string, s Stream, name string, component config.Component) {
-	delivery := uplink.Delivery(s.Delivery)
-	if err := uplink.CheckDelivery(component.Settings.(uplink.Driver), delivery); err != nil {
-		add(path+".delivery", "uplink %s (%s) cannot keep %s: %v", name, component.Driver, s.Delivery, err)
+	promise := s.promise()
+	if err := uplink.CheckPromise(component.Settings.(uplink.Driver), promise); err != nil {
+		add(path+".delivery", "uplink %s (%s) cannot keep %s with order %s: %v", name, component.Driver, s.Delivery, s.Order, err)
 	}
-	if lane, ok := c.Lanes[s.Lane]; ok && lane.WhenFull != "block" && delivery == uplink.ExactlyOnce {
+	if lane, ok := c.Lanes[s.Lane]; ok && lane.WhenFull != "block" && promise.Delivery == uplink.ExactlyOnce {
 		add(path+".delivery", "lane %s drops records when it is full, so %s cannot be exactly once (want when_full: block)", s.Lane, stream)
 	}
 }

@@ -59,8 +59,9 @@ type deviceRun struct {
 type linkRun struct {
 	uplink, driver, stream string
 	uplink.Driver
-	lane *laneRun
-	log  *slog.Logger
+	lane    *laneRun
+	log     *slog.Logger
+	promise uplink.Promise
 
 	mu     sync.Mutex // guards the two below; nil until the lane is open
 	cursor *wal.Cursor
@@ -97,7 +98,7 @@ func newGateway(c *Config, log *slog.Logger) (*gateway, error) {
 		for _, u := range s.Uplinks {
 			g.links = append(g.links, &linkRun{
 				uplink: u, driver: c.Uplinks[u].Driver, stream: name, Driver: c.Uplinks[u].Settings.(uplink.Driver),
-				lane: g.lane(s.Lane), log: log.With("uplink", u, "stream", name),
+				lane: g.lane(s.Lane), log: log.With("uplink", u, "stream", name), promise: s.promise(),
 			})
 		}
 	}
@@ -199,6 +200,7 @@ func (g *gateway) attach(ctx context.Context, l *laneRun, links *sync.WaitGroup)
 		}
 		k.start(cursor, uplink.Env{
 			Gateway: g.config.Gateway.ID, Stream: k.stream, Epoch: log.Epoch(), Uplink: k.uplink, Log: k.log,
+			Promise: k.promise,
 		})
 		links.Go(func() {
 			if err := k.runner.Run(ctx); err != nil {

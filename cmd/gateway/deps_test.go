@@ -50,6 +50,7 @@ var owners = []string{
 	"device/mqtt: (*guard).handle", // guard.Close waits
 	"uplink: (*Runner).session",
 	"uplink/nats: (*Config).Open", // session.Close waits
+	"wal: (*Log).prepare",         // the committer waits, at the latest in end
 	"wal: Open",                   // Log.Close waits
 	"webui: (*Server).Run",
 }

@@ -19,6 +19,7 @@ type Log struct {
 	first    int // index of the first record without an outcome
 	highest  int // number of records that were delivered at least once
 	again    int
+	freed    int // records that Back cannot reach
 	letters  []Letter
 	mistakes []string
 	changed  chan struct{}
@@ -133,6 +134,52 @@ func (l *Log) Rewind() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.next = l.first
+}
+
+// Position implements uplink.Position.
+func (l *Log) Position() (seq, tail uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return uint64(l.first), uint64(len(l.records))
+}
+
+// Pass implements uplink.Position.
+func (l *Log) Pass(seq uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if seq > uint64(len(l.records)) {
+		return fmt.Errorf("record %d does not exist", seq)
+	}
+	for l.first < int(seq) || l.first < len(l.outcome) && l.outcome[l.first] {
+		l.outcome[l.first] = true
+		l.first++
+	}
+	l.next = max(l.next, l.first)
+	l.announceLocked()
+	return nil
+}
+
+// Freed makes the log forget the records up to seq, so that Back cannot go below it.
+func (l *Log) Freed(seq uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.freed = int(seq)
+}
+
+// Back implements uplink.Position.
+func (l *Log) Back(seq uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if int(seq) < l.freed {
+		return wal.ErrGone
+	}
+	for i := int(seq); i < len(l.outcome); i++ {
+		l.outcome[i] = false
+	}
+	l.first = min(l.first, int(seq))
+	l.next, l.highest = l.first, min(l.highest, l.first)
+	l.announceLocked()
+	return nil
 }
 
 // Len returns the number of records, Settled how many of them lie below the cursor.

@@ -1,0 +1,113 @@
+package uplink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"edgegateway/wal"
+)
+
+// FarCursor is how far a stream is stored at the far side, as the far side says. The zero value means that it has none.
+type FarCursor struct{ Epoch, Seq uint64 }
+
+// String returns the cursor as EPOCH/SEQUENCE.
+func (c FarCursor) String() string { return fmt.Sprintf("%d/%d", c.Epoch, c.Seq) }
+
+// Resumer is implemented by sessions that keep a far cursor. Open has fenced older instances before it read the cursor, so
+// nobody else moves it while the session lives.
+type Resumer interface {
+	Far() FarCursor
+	// Reset moves the far cursor, up or down, because the operator has said so.
+	Reset(ctx context.Context, to FarCursor) error
+}
+
+// Choice is what an operator says when the far cursor does not fit the log.
+type Choice string
+
+// The choices.
+const (
+	// Resume believes the far side: records up to its cursor count as delivered, and what it has lost and the log has
+	// no more is given up.
+	Resume Choice = "resume"
+	// Restart believes the log: the far cursor is set to where the log's cursor stands, and sending goes on there. What the far
+	// side has beyond may come again.
+	Restart Choice = "restart"
+)
+
+// Position is where a stream stands in the log: the cursor of the uplink, and the end. *wal.Cursor can also be moved.
+type Position interface {
+	// Position returns the sequence up to which each record has an outcome, and that of the newest record.
+	Position() (seq, tail uint64)
+	// Pass moves the cursor up to seq, at most to the newest record.
+	Pass(seq uint64) error
+	// Back moves the cursor down to seq, or returns wal.ErrGone where the log has the records behind it no more.
+	Back(seq uint64) error
+}
+
+// resume brings the cursor and the far cursor together, before anything is sent (DESIGN.md 3.5).
+func (r *Runner) resume(ctx context.Context, far Resumer) error {
+	p, ok := r.cfg.Cursor.(Position)
+	if !ok {
+		return nil
+	}
+	env, at := r.cfg.Env, far.Far()
+	seq, tail := p.Position()
+	own := FarCursor{env.Epoch, seq}
+	unfit := func(text string, args ...any) error {
+		return Config(fmt.Errorf("the far side is at %v, the log of stream %s at %v and ends at %d: %s",
+			at, env.Stream, own, tail, fmt.Sprintf(text, args...)))
+	}
+	switch {
+	case at == (FarCursor{}) || at.Epoch < env.Epoch:
+		// A new place, or one that an earlier log has filled: ids grow with the epoch, so nothing can be taken for a repeat.
+		return nil
+	case at.Epoch > env.Epoch || at.Seq > tail:
+		switch choice := r.choice(); {
+		case choice == Resume && at.Epoch == env.Epoch:
+			return r.took(Resume, at, p.Pass(tail))
+		case choice == Restart:
+			return r.took(Restart, at, far.Reset(ctx, own))
+		}
+		return unfit("an old copy of the gateway's disk was put back, or two gateways have the id %s (want a new log, which begins a new epoch; "+
+			"or choose %s: the far cursor is set back and records may be doubled%s)", env.Gateway, Restart, orResume(at, env))
+	case at.Seq > seq:
+		return p.Pass(at.Seq) // they were stored, and the crash came before the log knew
+	case at.Seq < seq:
+		switch err := p.Back(at.Seq); {
+		case err == nil:
+			r.log.Warn("the far side has lost records, they are sent again", "first", at.Seq+1, "last", seq)
+			return nil
+		case !errors.Is(err, wal.ErrGone):
+			return err
+		}
+		if choice := r.choice(); choice != "" {
+			return r.took(choice, at, far.Reset(ctx, own))
+		}
+		return unfit("the far side has lost confirmed records, and the log has them no more (want them restored there; or choose %s: the gap stays and sending goes on)", Resume)
+	}
+	return nil
+}
+
+func orResume(at FarCursor, env Env) string {
+	if at.Epoch != env.Epoch {
+		return ""
+	}
+	return fmt.Sprintf(", or %s: what the log has now counts as delivered", Resume)
+}
+
+// choice takes what the operator has chosen since the last try; it holds for one session.
+func (r *Runner) choice() Choice {
+	if r.cfg.Choice == nil {
+		return ""
+	}
+	return r.cfg.Choice()
+}
+
+func (r *Runner) took(c Choice, far FarCursor, err error) error {
+	if err == nil {
+		r.log.Warn("the operator's choice was followed", "choice", string(c), "far", far.String(), "at", time.Now().UTC().Format(time.RFC3339))
+	}
+	return err
+}

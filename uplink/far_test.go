@@ -1,0 +1,149 @@
+package uplink_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edgegateway/uplink"
+	"edgegateway/uplink/uplinktest"
+)
+
+// farSide is a driver whose far side keeps a cursor.
+type farSide struct {
+	mu     sync.Mutex // guards the fields below
+	at     uplink.FarCursor
+	got    []uint64
+	resets []uplink.FarCursor
+}
+
+func (f *farSide) Open(context.Context, uplink.Env) (uplink.Session, error) {
+	return &farSideSession{f: f}, nil
+}
+
+type farSideSession struct{ f *farSide }
+
+func (s *farSideSession) Far() uplink.FarCursor {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	return s.f.at
+}
+
+func (s *farSideSession) Reset(_ context.Context, to uplink.FarCursor) error {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.at = to
+	s.f.resets = append(s.f.resets, to)
+	return nil
+}
+
+func (s *farSideSession) Send(_ context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	for i := range recs {
+		s.f.at = uplink.FarCursor{Epoch: recs[i].ID.Epoch, Seq: recs[i].ID.Seq}
+		s.f.got = append(s.f.got, recs[i].ID.Seq)
+		report(recs[i].ID.Seq, uplink.Outcome{Verdict: uplink.Ack})
+	}
+	return nil
+}
+
+func (s *farSideSession) Close() {}
+
+// span returns from, …, to.
+func span(from, to uint64) []uint64 {
+	var out []uint64
+	for ; from <= to; from++ {
+		out = append(out, from)
+	}
+	return out
+}
+
+func TestWhereSendingGoesOnIsWhatBothSidesKnow(t *testing.T) {
+	const tail, epoch = 20, 3
+	for _, test := range []struct {
+		name   string
+		own    int // records that the log knows as confirmed
+		freed  uint64
+		far    uplink.FarCursor
+		choice uplink.Choice
+		sent   []uint64
+		fault  string // what the status says where it does not run
+	}{
+		{name: "a new place", own: 0, sent: span(1, tail)},
+		{name: "both the same", own: 5, far: uplink.FarCursor{Epoch: epoch, Seq: 5}, sent: span(6, tail)},
+		{name: "the crash came between their commit and ours", own: 5, far: uplink.FarCursor{Epoch: epoch, Seq: 12}, sent: span(13, tail)},
+		{name: "all was stored already", own: 5, far: uplink.FarCursor{Epoch: epoch, Seq: tail}},
+		{name: "an earlier log was there", own: 0, far: uplink.FarCursor{Epoch: epoch - 1, Seq: 900}, sent: span(1, tail)},
+		{name: "the far side has lost some", own: 10, far: uplink.FarCursor{Epoch: epoch, Seq: 7}, sent: span(8, tail)},
+		{name: "the far side has lost what is freed here", own: 10, freed: 9, far: uplink.FarCursor{Epoch: epoch, Seq: 7},
+			fault: "the far side has lost confirmed records"},
+		{name: "the same, and the gap is accepted", own: 10, freed: 9, far: uplink.FarCursor{Epoch: epoch, Seq: 7}, choice: uplink.Resume,
+			sent: span(11, tail)},
+		{name: "an old disk was put back", own: 5, far: uplink.FarCursor{Epoch: epoch, Seq: tail + 1}, fault: "an old copy of the gateway's disk"},
+		{name: "the same, and the log is believed", own: 5, far: uplink.FarCursor{Epoch: epoch, Seq: tail + 1}, choice: uplink.Restart,
+			sent: span(6, tail)},
+		{name: "the same, and the far side is believed", own: 5, far: uplink.FarCursor{Epoch: epoch, Seq: tail + 1}, choice: uplink.Resume},
+		{name: "a newer log was there", own: 5, far: uplink.FarCursor{Epoch: epoch + 1, Seq: 2}, fault: "two gateways have the id"},
+		{name: "the same, and the far side cannot be believed", own: 5, far: uplink.FarCursor{Epoch: epoch + 1, Seq: 2}, choice: uplink.Resume,
+			fault: "two gateways have the id"},
+		{name: "the same, and the log is believed after all", own: 5, far: uplink.FarCursor{Epoch: epoch + 1, Seq: 2}, choice: uplink.Restart,
+			sent: span(6, tail)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := uplinktest.NewLog()
+				for range tail {
+					log.Append(sample)
+				}
+				if err := log.Pass(uint64(test.own)); err != nil {
+					t.Fatal(err)
+				}
+				log.Freed(test.freed)
+				f := &farSide{at: test.far}
+				asked := false
+				r := uplink.New(uplink.RunnerConfig{
+					Driver: f, Cursor: log, Env: uplink.Env{Gateway: "gw1", Stream: "line", Epoch: epoch, Uplink: "far"},
+					Choice: func() uplink.Choice {
+						if asked {
+							return ""
+						}
+						asked = true
+						return test.choice
+					},
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				running.Go(func() {
+					if err := r.Run(ctx); err != nil {
+						t.Errorf("Run = %v", err)
+					}
+				})
+				sleep(5 * time.Minute)
+				status := r.Status()
+				cancel()
+				running.Wait()
+				if test.fault != "" {
+					if !strings.Contains(status.Error, test.fault) || !status.Config {
+						t.Errorf("status says %q, want %q and a person to mend it", status.Error, test.fault)
+					}
+				} else if status.Error != "" {
+					t.Errorf("status says %q, want nothing", status.Error)
+				}
+				if !slices.Equal(f.got, test.sent) {
+					t.Errorf("sent %v, want %v", f.got, test.sent)
+				}
+				if seq, _ := log.Position(); test.fault == "" && seq != tail {
+					t.Errorf("the cursor stands at %d, want %d", seq, tail)
+				}
+				for _, m := range log.Mistakes() {
+					t.Error(m)
+				}
+			})
+		})
+	}
+}
