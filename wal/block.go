@@ -36,7 +36,7 @@ type block struct {
 }
 
 // encodeBlocks packs entries, the first of which has position base, into blocks of at most maxBlock. They are p's, until
-// the next reset.
+// the next reset. The data of entries is in the blocks from then on, and not where the caller of Append has it.
 func encodeBlocks(p *packer, base uint64, entries []entry) []block {
 	from := len(p.list)
 	for len(entries) > 0 {
@@ -70,7 +70,9 @@ func encodeBlock(p *packer, base uint64, entries []entry, sizeHint int) block {
 		raw = binary.AppendUvarint(raw, uint64(e.stream))
 		raw = binary.AppendUvarint(raw, uint64(len(e.data)))
 		raw = binary.AppendVarint(raw, e.time-prev) // wraps, and wraps back
+		at := len(raw)
 		raw = append(raw, e.data...)
+		e.data = raw[at:len(raw):len(raw)]
 		prev = e.time
 	}
 	b := block{first: base, last: base + uint64(len(entries)) - 1, time: entries[0].time, body: raw[blockHeader:]}
@@ -213,7 +215,7 @@ func (r *blockReader) next() (rec Record, ok bool, err error) {
 	return Record{}, false, nil
 }
 
-// entries returns all records of a block. Their data are parts of its body.
+// entries returns all records of a block that was checked.
 func (b block) entries() ([]entry, error) {
 	d := decoder{b: b.body}
 	next := map[uint64]uint64{}

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"sort"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,17 +26,9 @@ const (
 type blockFile struct {
 	f        *os.File
 	pages    pageReader
-	queues   []queueName // in order
-	tail     []byte      // the value of bucket t in the root
-	levels   [maxDepth]cachedPage
+	cache    [3 * maxDepth]cachedPage
 	from, to int64 // what the kernel was asked for
 	buf      []byte
-}
-
-// queueName is a queue bucket: the position that its name bears, and its value in the root.
-type queueName struct {
-	first uint64
-	value []byte
 }
 
 // cachedPage is the page that was read last at its depth of the tree: the next block is nearly always found by the same.
@@ -51,111 +42,91 @@ func openBlockFile(path string, sealed bool) (*blockFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &blockFile{f: f}
+	b := &blockFile{f: f, pages: pageReader{f: f}}
 	if sealed {
-		err = b.open()
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, err
+		if b.pages.meta, err = readMeta(f); err != nil {
+			_ = f.Close()
+			return nil, err
+		}
 	}
 	return b, nil
 }
 
 func (b *blockFile) close() { _ = b.f.Close() } // it was only read
 
-// open finds the bucket of the blocks.
-func (b *blockFile) open() error {
-	meta, err := readMeta(b.f)
-	if err != nil {
-		return err
-	}
-	b.pages = pageReader{f: b.f, meta: meta}
-	root, err := b.pages.page(meta.root)
-	if err != nil {
-		return err
-	}
-	return b.pages.each(root, func(key, value []byte, bucket bool) error {
-		name, ok := bytes.CutPrefix(key, []byte(bucketQueue))
-		switch {
-		case !bucket:
-		case string(key) == bucketTail:
-			b.tail = bytes.Clone(value)
-		case ok && len(name) == 0: // the only one of version 1
-			b.queues = append(b.queues, queueName{value: bytes.Clone(value)})
-		case ok && len(name) == 8:
-			b.queues = append(b.queues, queueName{binary.BigEndian.Uint64(name), bytes.Clone(value)})
-		}
-		return nil
-	})
-}
+// Where the pages of each tree begin in the cache.
+const (
+	rootTree  = 0
+	queueTree = maxDepth
+	tailTree  = 2 * maxDepth
+)
 
-// find returns the block that holds pos, nil or another one where there is none. It is the caller's where its codec is none;
+// find returns the block that holds pos, or another one or nil where none does. It is the caller's where its codec is none;
 // otherwise the next call overwrites it.
 func (b *blockFile) find(pos uint64) ([]byte, error) {
-	if b.tail != nil {
-		if raw, err := b.search(b.tail, pos); err != nil || covers(raw, pos) {
-			return raw, err
+	key := binary.BigEndian.AppendUint64([]byte(bucketQueue), pos)
+	root := binary.LittleEndian.AppendUint64(make([]byte, 0, bucketHeader), b.pages.meta.root)[:bucketHeader]
+	name, value, bucket, err := b.search(rootTree, root, []byte(bucketTail))
+	if err == nil && bucket && string(name) == bucketTail {
+		var raw []byte
+		if _, raw, bucket, err = b.search(tailTree, value, key[1:]); err == nil && !bucket && covers(raw, pos) {
+			return bytes.Clone(raw), nil
 		}
 	}
-	i := sort.Search(len(b.queues), func(i int) bool { return b.queues[i].first > pos })
-	if i == 0 {
-		return nil, nil
-	}
-	return b.search(b.queues[i-1].value, pos)
-}
-
-// search returns the last block in a bucket that begins at or before pos, nil where there is none.
-func (b *blockFile) search(bucket []byte, pos uint64) ([]byte, error) {
-	page, err := b.top(bucket)
 	if err != nil {
 		return nil, err
 	}
-	for depth := 1; ; depth++ {
-		i, err := searchPage(page, pos)
-		if err != nil || i < 0 {
-			return nil, err
+	name, value, bucket, err = b.search(rootTree, root, key)
+	if err != nil || !bucket || !bytes.HasPrefix(name, []byte(bucketQueue)) {
+		return nil, err
+	}
+	_, value, bucket, err = b.search(queueTree, value, key[1:])
+	switch {
+	case err != nil:
+		return nil, err
+	case bucket:
+		return b.large(value)
+	}
+	return bytes.Clone(value), nil // of version 1
+}
+
+// search returns the last pair of a bucket whose key is not greater than key, nil where there is none. tree is where its
+// pages are in the cache.
+func (b *blockFile) search(tree int, bucket, key []byte) (k, v []byte, isBucket bool, err error) {
+	page, err := b.top(tree, bucket)
+	for depth := 1; err == nil && depth < maxDepth; depth++ {
+		var i int
+		if i, err = searchPage(page, key); err != nil || i < 0 {
+			return nil, nil, false, err
 		}
 		if binary.LittleEndian.Uint16(page[8:]) == leafPage {
-			_, value, bucket, err := leafElem(page, i)
-			switch {
-			case err != nil:
-				return nil, err
-			case bucket:
-				return b.large(value)
-			}
-			return bytes.Clone(value), nil
+			return leafElem(page, i)
 		}
-		if depth == maxDepth {
-			return nil, fmt.Errorf("%w: not a tree of pages", ErrDamaged)
-		}
-		_, child, err := branchElem(page, i)
-		if err != nil {
-			return nil, err
-		}
-		if page, err = b.page(depth, child); err != nil {
-			return nil, err
+		var child uint64
+		if _, child, err = branchElem(page, i); err == nil {
+			page, err = b.page(tree+depth, child)
 		}
 	}
+	if err == nil {
+		err = fmt.Errorf("%w: not a tree of pages", ErrDamaged)
+	}
+	return nil, nil, false, err
 }
 
-// top returns the top page of a bucket's tree.
-func (b *blockFile) top(bucket []byte) ([]byte, error) {
-	if len(bucket) < bucketHeader {
+// top returns the top page of a bucket, given its value in the tree above.
+func (b *blockFile) top(tree int, value []byte) ([]byte, error) {
+	if len(value) < bucketHeader {
 		return nil, fmt.Errorf("%w: bucket is cut off", ErrDamaged)
 	}
-	if root := binary.LittleEndian.Uint64(bucket); root != 0 {
-		return b.page(0, root)
+	if root := binary.LittleEndian.Uint64(value); root != 0 {
+		return b.page(tree, root)
 	}
-	if len(bucket) < bucketHeader+pageHeader {
-		return nil, fmt.Errorf("%w: bucket is cut off", ErrDamaged)
-	}
-	return bucket[bucketHeader:], nil
+	return b.pages.bucket(value)
 }
 
-// page returns a page of the tree. It is good until the next one of its depth.
-func (b *blockFile) page(depth int, id uint64) ([]byte, error) {
-	if c := &b.levels[depth]; c.id == id {
+// page returns a page of a tree. It is good until the next one of its place in the cache.
+func (b *blockFile) page(place int, id uint64) ([]byte, error) {
+	if c := &b.cache[place]; c.id == id && id != 0 {
 		return c.b, nil
 	}
 	b.ahead(int64(id)*pageSize, pageSize)
@@ -166,7 +137,7 @@ func (b *blockFile) page(depth int, id uint64) ([]byte, error) {
 	if flags := binary.LittleEndian.Uint16(p[8:]); flags != leafPage && flags != branchPage {
 		return nil, fmt.Errorf("%w: page %d is neither branch nor leaf", ErrDamaged, id)
 	}
-	b.levels[depth] = cachedPage{id, p}
+	b.cache[place] = cachedPage{id, p}
 	return p, nil
 }
 
@@ -246,8 +217,8 @@ func (b *blockFile) ahead(at, n int64) {
 	}
 }
 
-// searchPage returns the index of the last pair of a page whose key is at or before pos, -1 where there is none.
-func searchPage(page []byte, pos uint64) (int, error) {
+// searchPage returns the index of the last pair of a page whose key is not greater than key, -1 where there is none.
+func searchPage(page, key []byte) (int, error) {
 	if len(page) < pageHeader {
 		return -1, fmt.Errorf("%w: page is cut off", ErrDamaged)
 	}
@@ -255,20 +226,17 @@ func searchPage(page []byte, pos uint64) (int, error) {
 	lo, hi := 0, int(binary.LittleEndian.Uint16(page[10:]))
 	for lo < hi {
 		m := (lo + hi) / 2
-		var key []byte
+		var k []byte
 		var err error
 		if leaf {
-			key, _, _, err = leafElem(page, m)
+			k, _, _, err = leafElem(page, m)
 		} else {
-			key, _, err = branchElem(page, m)
+			k, _, err = branchElem(page, m)
 		}
 		if err != nil {
 			return -1, err
 		}
-		if len(key) != 8 {
-			return -1, fmt.Errorf("%w: key of a block has %d bytes", ErrDamaged, len(key))
-		}
-		if binary.BigEndian.Uint64(key) <= pos {
+		if bytes.Compare(k, key) <= 0 {
 			lo = m + 1
 		} else {
 			hi = m

@@ -224,3 +224,18 @@ func TestUplinksDrainCompressedSegmentsAtOnce(t *testing.T) {
 	}
 	eventually(t, "what was read is freed", func() bool { return l.Stats().Segments <= 2 })
 }
+
+// TestDataIsTheCallersAgainAfterTheCallback appends small records, which the log writes once more when their page is full.
+func TestDataIsTheCallersAgainAfterTheCallback(t *testing.T) {
+	for _, codec := range codecs {
+		dir := t.TempDir()
+		l := open(t, dir, wal.Options{Codec: codec})
+		for n := 1; n <= 100; n++ {
+			b := batch("s", n, n, 300)
+			must(t, put(t, l, b))
+			clear(b.Entries[0].Data)
+		}
+		closeLog(t, l)
+		expect(t, cursor(t, open(t, dir, wal.Options{}), "u", "s"), "s", 1, 100, 300)
+	}
+}

@@ -35,8 +35,9 @@ type layout struct {
 	bucket []byte // the newest queue bucket
 	names  int    // of blocks in it
 
-	tail []block // in t
-	size int     // of the page of t
+	first uint64  // position of the first record in t
+	tail  []entry // the records in t
+	size  int     // of the page of t
 }
 
 // placement is what a commit does to the queue.
@@ -46,47 +47,32 @@ type placement struct {
 	large     []block
 }
 
-// place decides where the blocks of a commit go, which hold entries. It returns the layout after it.
-func (y layout) place(p *packer, entries []entry, blocks []block) (placement, layout, error) {
+// place decides where the entries of a commit go, the first of which has position base. It returns the layout after it.
+func (y layout) place(pk *packer, base uint64, entries []entry, blocks []block) (placement, layout) {
 	if len(blocks) == 0 {
-		return placement{}, y, nil
+		return placement{}, y
 	}
 	if len(blocks) > 1 || len(blocks[0].raw) > plainBlock {
 		if len(y.tail) == 0 {
-			return placement{large: blocks}, y, nil
+			return placement{large: blocks}, y
 		}
-		out, err := y.merge(p, entries)
+		all := append(append(make([]entry, 0, len(y.tail)+len(entries)), y.tail...), entries...)
+		p := placement{large: encodeBlocks(pk, y.first, all), emptyTail: true}
 		y.tail, y.size = nil, 0
-		return out, y, err
+		return p, y
 	}
-	out := placement{small: blocks}
+	p := placement{small: blocks}
 	need := pairBytes + len(blocks[0].raw)
 	if len(y.tail) > 0 && y.size+need > tailBytes {
-		merged, err := y.merge(p, nil)
-		if err != nil {
-			return out, y, err
-		}
-		out.large, out.emptyTail = merged.large, true
+		p.large, p.emptyTail = encodeBlocks(pk, y.first, y.tail), true
 		y.tail, y.size = nil, 0
 	}
-	in := blocks[0]
-	in.raw = nil
-	y.tail = append(y.tail[:len(y.tail):len(y.tail)], in)
-	y.size += need
-	return out, y, nil
-}
-
-// merge makes large blocks of the records in t and those that follow them.
-func (y layout) merge(p *packer, more []entry) (placement, error) {
-	var all []entry
-	for _, b := range y.tail {
-		list, err := b.entries()
-		if err != nil {
-			return placement{}, err
-		}
-		all = append(all, list...)
+	if len(y.tail) == 0 {
+		y.first = base
 	}
-	return placement{large: encodeBlocks(p, y.tail[0].first, append(all, more...)), emptyTail: true}, nil
+	y.tail = append(y.tail[:len(y.tail):len(y.tail)], entries...)
+	y.size += need
+	return p, y
 }
 
 // put makes p so in a transaction.
@@ -154,10 +140,8 @@ func findBlock(tx *bbolt.Tx, pos uint64, file *blockFile) []byte {
 	if k == nil {
 		return nil
 	}
-	if v == nil {
-		if own := q.Bucket(k); own != nil && own.Root() != 0 {
-			file.ahead(int64(own.Root())*pageSize, aheadStep)
-		}
+	if own := q.Bucket(k); v == nil && own != nil {
+		file.ahead(int64(own.Root())*pageSize, aheadStep)
 	}
 	return bytes.Clone(blockAt(q, k, v))
 }
@@ -250,10 +234,17 @@ func loadLayout(db *bbolt.DB, u *unpacker) (y layout, err error) {
 			if err != nil {
 				return err
 			}
-			if n := len(y.tail); n > 0 && b.first != y.tail[n-1].last+1 {
-				return fmt.Errorf("%w: records %d are missing before %d", ErrDamaged, y.tail[n-1].last+1, b.first)
+			list, err := b.entries()
+			if err != nil {
+				return err
 			}
-			y.tail = append(y.tail, b)
+			if len(y.tail) == 0 {
+				y.first = b.first
+			}
+			if b.first != y.first+uint64(len(y.tail)) {
+				return fmt.Errorf("%w: records %d are missing before %d", ErrDamaged, y.first+uint64(len(y.tail)), b.first)
+			}
+			y.tail = append(y.tail, list...)
 			y.size += pairBytes + len(v)
 			return nil
 		})

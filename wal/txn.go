@@ -196,12 +196,9 @@ func (t *txn) commit() error {
 	l := t.l
 	l.packer.reset()
 	blocks := encodeBlocks(&l.packer, t.base, t.entries)
-	where, after, err := l.layout.place(&l.packer, t.entries, blocks)
+	where, after := l.layout.place(&l.packer, t.base, t.entries, blocks)
 	clear(t.entries) // the blocks have copies
 	t.entries, l.entries = nil, t.entries[:0]
-	if err != nil {
-		return err
-	}
 	t.ctl.stateSum, t.ctl.written, t.ctl.flash = l.st.sumAfter(t.changes), l.ctl.written, l.ctl.flash
 	size, written, err := l.active().write(&where, &after, t.changes, &t.ctl)
 	if err != nil {
