@@ -37,6 +37,9 @@ type Options struct {
 	// is how a log is opened again that has stopped (ErrStopped): after a failed flush the cache may show what was never
 	// written.
 	FromMedium bool
+	// Fault is for tests of those who use a log: it is asked before each commit ("commit"), and where it returns an error
+	// the commit fails with it, as with an error of the medium.
+	Fault func(op string) error
 	// Log takes one line for each change of state. Nil means silence.
 	Log *slog.Logger
 
