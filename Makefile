@@ -7,10 +7,14 @@ LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 TARGETS  := linux/amd64 linux/arm64 linux/arm/7 linux/riscv64 linux/mipsle/softfloat
 FUZZTIME ?= 10s
 POINTS   ?= 100000
+ARM_POINTS ?= 2000
+BLOCKS   ?= 1000
+DEVICE   ?= loop
 RAM      := $(firstword $(wildcard /dev/shm) /tmp)
 export CGO_ENABLED ?= 1
 
-.PHONY: help run build test race lint bench bench-wal soak fuzz deb fmt cross setup e2e e2e-control powercut powercut-control damage
+.PHONY: help run build test race lint bench bench-wal soak fuzz deb fmt cross setup e2e e2e-control powercut powercut-control powercut-arm powercut-arm64 \
+	powercut-block powercut-block-control damage faults
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,9 +34,11 @@ setup: ## install the brokers, clients and the browser that the tests run agains
 test: setup ## all tests, with the race detector, against the real brokers
 	$(GO) vet ./...
 	$(GO) test -race -timeout 30m ./...
+	$(MAKE) powercut powercut-control powercut-arm powercut-arm64 damage faults
 	cd test/plant && $(GO) vet ./... && $(GO) test -timeout 10m ./...
 	cd test/browser && $(GO) vet ./... && $(GO) test -timeout 10m ./...
 	cd test/benchwal && $(GO) vet ./... && $(GO) test -timeout 10m ./...
+	cd test/blockcut && $(GO) vet ./... && $(GO) test -timeout 10m ./...
 
 race: setup ## all tests of the main module again, in another order
 	$(GO) test -race -shuffle=on -count=1 -timeout 40m ./...
@@ -63,21 +69,43 @@ e2e-control: setup ## the same with acknowledgements before the commit: it must 
 	E2E_RESULT=$(CURDIR)/build/e2e-control.txt $(GO) test -count=1 -timeout 30m -run 'TestEndToEndControl$$' ./test/e2e
 	@cat build/e2e-control.txt
 
+# Directories lie in memory. Each rig says its figure in a file, and it is shown also where it is not what it should be.
+RIG := TMPDIR=$(RAM) GOGC=400
+WAL_TEST = $(RIG) $(GO) test -count=1 -timeout 24h -parallel 16 ./wal
+rig = rm -f build/$(1).txt; mkdir -p build; $(2); status=$$?; cat build/$(1).txt; exit $$status
+
 powercut: ## cut the power after each write of a log; the last line is the figure
-	@rm -f build/powercut.txt && mkdir -p build
-	POWERCUT_POINTS=$(POINTS) POWERCUT_RESULT=$(CURDIR)/build/powercut.txt TMPDIR=$(RAM) \
-		$(GO) test -count=1 -timeout 24h -run 'TestPowerCut$$' ./wal
-	@cat build/powercut.txt
+	@$(call rig,powercut,POWERCUT_POINTS=$(POINTS) POWERCUT_RESULT=$(CURDIR)/build/powercut.txt $(WAL_TEST) -run 'TestPowerCut$$')
 
 powercut-control: ## the same with something missing that the log relies on: each must find violations
-	@rm -f build/powercut-control.txt && mkdir -p build
-	POWERCUT_RESULT=$(CURDIR)/build/powercut-control.txt TMPDIR=$(RAM) $(GO) test -count=1 -run 'TestPowerCutControl$$' ./wal
-	@cat build/powercut-control.txt
+	@$(call rig,powercut-control,POWERCUT_RESULT=$(CURDIR)/build/powercut-control.txt $(WAL_TEST) -run 'TestPowerCutControl$$')
 
-damage: ## open damaged logs in one process; the last line is the figure
-	@rm -f build/damage.txt && mkdir -p build
-	DAMAGE_CASES=10000 DAMAGE_RESULT=$(CURDIR)/build/damage.txt TMPDIR=$(RAM) $(GO) test -count=1 -timeout 30m -run 'TestDamage$$' ./wal
-	@cat build/damage.txt
+powercut-arm: EMULATOR = qemu-arm-static
+powercut-arm: ## the same as a program for ARM v7, in an emulator; powercut-arm64: for ARM64
+powercut-arm64: EMULATOR = qemu-aarch64-static
+powercut-arm powercut-arm64: powercut-%:
+	@test/setup.sh qemu
+	CGO_ENABLED=0 GOOS=linux GOARCH=$* GOARM=$(if $(filter arm,$*),7) $(GO) test -c -o build/wal-$*.test ./wal
+	@$(call rig,powercut-$*,(cd wal && $(RIG) POWERCUT_ON=' $*' POWERCUT_POINTS=$(ARM_POINTS) POWERCUT_RESULT=$(CURDIR)/build/powercut-$*.txt \
+		$(EMULATOR) ../build/wal-$*.test -test.parallel 16 -test.timeout 24h -test.run 'TestPowerCut$$'))
+
+damage: ## open damaged logs; the last line is the figure
+	@$(call rig,damage,DAMAGE_CASES=10000 DAMAGE_RESULT=$(CURDIR)/build/damage.txt $(WAL_TEST) -run 'TestDamage$$')
+
+faults: ## make one call of a log after the other fail; the last line is the figure
+	@$(call rig,faults,FAULT_CASES=1000000 FAULT_RESULT=$(CURDIR)/build/faults.txt $(WAL_TEST) -run 'TestFaults$$')
+
+powercut-block: ## cut the power below ext4, before each write and flush of a block device (root, FUSE); the last line is the figure
+	@rm -f build/powercut-block.txt && mkdir -p build
+	@cd test/blockcut && POWERCUT_POINTS=$(BLOCKS) POWERCUT_RESULT=$(CURDIR)/build/powercut-block.txt \
+		$(GO) test -count=1 -timeout 24h -run 'TestPowerCut$$' .
+	@cat build/powercut-block.txt
+
+powercut-block-control: ## the same without flushes, and with a device that lies about them: each must find violations
+	@rm -f build/powercut-block-control.txt && mkdir -p build
+	@cd test/blockcut && POWERCUT_RESULT=$(CURDIR)/build/powercut-block-control.txt \
+		$(GO) test -count=1 -timeout 30m -run 'TestPowerCutControl$$' .
+	@cat build/powercut-block-control.txt
 
 bench: setup ## figures as ratios against a reference of the same run
 	$(GO) test -run '^$$' -bench . ./pipeline ./device/mqtt
@@ -85,12 +113,15 @@ bench: setup ## figures as ratios against a reference of the same run
 	$(GO) test -run '^$$' -bench Done -benchtime 1000000x ./wal
 	@$(GO) run ./test/bench
 
-bench-wal: ## the log against a raw file and beside other logs; writes its tables into docs/performance.md (BENCH_SHORT=1: a minute)
-	@cd test/benchwal && $(GO) run . -table ../../docs/performance.md
+bench-wal: ## the log against a raw file and beside other logs, DEVICE loop or emmc; writes docs/performance.md (BENCH_SHORT=1: a minute)
+	@cd test/benchwal && $(GO) run . -device $(DEVICE) -table ../../docs/performance.md
 
 soak: setup ## the long forms
 	E2E_KILLS=300 E2E_RESULT=$(CURDIR)/build/soak.txt $(GO) test -count=1 -timeout 4h -run 'TestEndToEnd$$' ./test/e2e
 	@cat build/soak.txt
+	$(MAKE) powercut POINTS=5000000
+	$(MAKE) powercut-arm powercut-arm64 ARM_POINTS=10000
+	$(MAKE) powercut-block BLOCKS=5000
 	$(MAKE) fuzz FUZZTIME=5m
 
 fuzz: ## every fuzz target for FUZZTIME (10s)

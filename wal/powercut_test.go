@@ -13,8 +13,8 @@ import (
 	"edgegateway/wal"
 )
 
-// checkOptions open a log without anything that would change it: with these no segment is full.
-var checkOptions = wal.Options{SegmentBytes: 16 * small, NewEpoch: 9}
+// checkOptions open a log so that hardly anything changes: with these few segments are full, and spares are of use.
+var checkOptions = wal.Options{SegmentBytes: 2 * small, NewEpoch: 9}
 
 // cut cuts the power after each event from one on, in each way; after some events only, where the budget is small.
 func (s *scene) cut(from int, control wal.Control, budget int) (points int, violations []string) {
@@ -94,7 +94,7 @@ func TestPowerCut(t *testing.T) {
 		}
 	})
 	t.Logf("%.0f points/s", float64(points.Load())/time.Since(began).Seconds())
-	reportLine(t, "POWERCUT_RESULT", fmt.Sprintf("power-cut: points %d violations %d", points.Load(), violations.Load()))
+	reportLine(t, "POWERCUT_RESULT", fmt.Sprintf("power-cut%s: points %d violations %d", os.Getenv("POWERCUT_ON"), points.Load(), violations.Load()))
 }
 
 // cutScene plays a scene and cuts it; then it kills the process or cuts the power somewhere, plays on, and cuts again.
@@ -131,6 +131,7 @@ func TestPowerCutControl(t *testing.T) {
 	}{
 		{name: "no flush before the meta page", control: wal.Control{NoDataFlush: true}},
 		{name: "no flush of the directory", control: wal.Control{NoDirSync: true}},
+		{name: "no flush of the directory before a file is emptied", control: wal.Control{NoRecycleFlush: true}},
 		{name: "cursors in a later commit", lag: true, want: "went back"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

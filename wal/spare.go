@@ -122,15 +122,21 @@ func (l *Log) prepared(wait bool) error {
 // takeSpare returns a clean spare, or the zero value. It waits for one that is being emptied: that takes less than a new
 // file would cost the commits to come.
 func (l *Log) takeSpare() (spare, error) {
-	l.prepare()
-	if err := l.prepared(true); err != nil || len(l.spares) == 0 {
-		return spare{}, err
+	for len(l.spares) > 0 {
+		l.prepare()
+		if err := l.prepared(true); err != nil {
+			return spare{}, err
+		}
+		// Where the first one was given up, the next one is not clean yet.
+		if len(l.spares) > 0 && l.spares[0].clean {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			s := l.spares[0]
+			l.spares = append([]spare(nil), l.spares[1:]...)
+			return s, nil
+		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.spares[0]
-	l.spares = append([]spare(nil), l.spares[1:]...)
-	return s, nil
+	return spare{}, nil
 }
 
 // trimSpares lets spares go before they keep records out.

@@ -177,8 +177,10 @@ func TestSmallRecordsShareAPageAndComeBackInOrder(t *testing.T) {
 		return 256
 	}
 	before := l.Stats()
+	buf := make([]byte, 6000) // the caller's, which is free to change after the callback
 	for n := 1; n <= 400; n++ {
-		b := wal.Batch{Urgent: true, Entries: []wal.Entry{{Stream: "s", Time: time.Now(), Data: data("s", n, size(n))}}}
+		own := buf[:copy(buf, data("s", n, size(n)))]
+		b := wal.Batch{Urgent: true, Entries: []wal.Entry{{Stream: "s", Time: time.Now(), Data: own}}}
 		if n%3 == 0 {
 			b.Entries = append(b.Entries, wal.Entry{Stream: "other", Data: []byte("x")})
 		}

@@ -20,7 +20,7 @@ type buildResult struct {
 
 // buildBacklog writes size bytes of payload that a cursor waits for.
 func buildBacklog(ctx context.Context, d *disk, size int64, small int) (r *buildResult, err error) {
-	o, _ := options("")
+	o := options("")
 	l, err := wal.Open(d.dir, o)
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func drainBacklog(ctx context.Context, d *disk, size int64, small int) (r *drain
 	record := make([]byte, payloadBytes)
 	before := d.counts()
 	began := time.Now()
-	o, _ := options("")
+	o := options("")
 	l, err := wal.Open(d.dir, o)
 	if err != nil {
 		return nil, err

@@ -9,9 +9,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"edgegateway/test/blockcut/blockdev"
 )
 
 func TestMain(m *testing.M) {
+	blockdev.Main()
 	if len(os.Args) > 1 && os.Args[1] == childFlag {
 		os.Exit(childMain(os.Args[2:]))
 	}
@@ -33,7 +36,7 @@ func testBench(t *testing.T) (*bench, *strings.Builder) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := openDisk(t.TempDir(), "", 0, t.Logf)
+	d, err := openDisk(deviceLoop, t.TempDir(), "", 0, t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,10 +191,11 @@ func TestAFlushPadsTheLastPageOfTheChip(t *testing.T) {
 
 func TestTheTablesReplaceWhatIsBetweenTheMarks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.md")
+	markBegin, markEnd := marks(deviceEMMC)
 	if err := os.WriteFile(path, []byte("before\n"+markBegin+"\nold\n"+markEnd+"\nafter\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeTables(path, "new\n"); err != nil {
+	if err := writeTables(path, deviceEMMC, "new\n"); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(path)
@@ -201,7 +205,7 @@ func TestTheTablesReplaceWhatIsBetweenTheMarks(t *testing.T) {
 	if err := os.WriteFile(path, []byte("no marks"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeTables(path, "new"); err == nil {
+	if err := writeTables(path, deviceEMMC, "new"); err == nil {
 		t.Error("a page without marks was written")
 	}
 }
@@ -220,5 +224,50 @@ func TestTelemetryHasTheSizeItIsMeasuredWith(t *testing.T) {
 		if spaces := strings.Count(string(p.next()), " "); spaces > 32 {
 			t.Fatalf("a record of telemetry is filled up with %d spaces", spaces)
 		}
+	}
+}
+
+// TestEveryFlushIsCounted appends one record at a time on a device of its own: each takes at least one flush, or what is
+// compared is not durable.
+func TestEveryFlushIsCounted(t *testing.T) {
+	if err := blockdev.Usable(); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	b, _ := testBench(t)
+	base := t.TempDir()
+	d := &disk{}
+	if err := d.mountEMMC(base, 256*mib); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	d.findDevice()
+	b.disk = d
+	p := newPayloads(incompressible)
+	o := options("")
+	for _, c := range append(peers(), rawLog(mib), b.ourLog("ours", o)) {
+		t.Run(word(c.name), func(t *testing.T) {
+			dir, err := b.newDir("log")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := c.open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			turn, err := takeTurn(d, s, p, 1, 100*time.Millisecond)
+			if err != nil || turn.records == 0 || turn.flushes < turn.records || turn.bytes < turn.records*payloadBytes {
+				t.Errorf("one producer: %+v, %v; want a flush and all bytes for each record", turn, err)
+			}
+			if err := s.close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -23,9 +23,14 @@ type disk struct {
 	release []func() error
 }
 
-// openDisk makes a journaled ext4 on a loop device over an image in build, and where that cannot be a plain directory.
-// With dir nothing is made.
-func openDisk(dir, build string, size int64, progress func(string, ...any)) (*disk, error) {
+// The devices that openDisk makes.
+const (
+	deviceLoop = "loop" // over an image in build; where that cannot be, a plain directory there
+	deviceEMMC = "emmc" // in memory, with the timing of a flash chip
+)
+
+// openDisk makes a device of a kind with a journaled ext4. With dir nothing is made.
+func openDisk(kind, dir, build string, size int64, progress func(string, ...any)) (*disk, error) {
 	if dir != "" {
 		sub, err := os.MkdirTemp(dir, "benchwal-")
 		if err != nil {
@@ -47,6 +52,13 @@ func openDisk(dir, build string, size int64, progress func(string, ...any)) (*di
 	d.onClose(func() error { return os.RemoveAll(base) })
 	if err := clean(base); err != nil {
 		return nil, errors.Join(err, d.close())
+	}
+	if kind == deviceEMMC {
+		if err := d.mountEMMC(base, size); err != nil {
+			return nil, errors.Join(err, d.close())
+		}
+		d.findDevice()
+		return d, nil
 	}
 	progress("device: writing an image of %d MiB", size/mib)
 	if err := d.mountLoop(base, size); err != nil {
@@ -110,9 +122,7 @@ func (d *disk) mountLoop(base string, size int64) error {
 	}
 	loop := strings.TrimSpace(string(out))
 	undo := func(err error) error { return errors.Join(err, command("losetup", "-d", loop)) }
-	// The image must stay written, so nothing is discarded; nothing is left to be initialized in the background.
-	err = command("mkfs.ext4", "-q", "-b", "4096", "-m", "0", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", loop)
-	if err != nil {
+	if err := makeFileSystem(loop); err != nil {
 		return undo(err)
 	}
 	mnt := filepath.Join(base, "mnt")
@@ -126,6 +136,12 @@ func (d *disk) mountLoop(base string, size int64) error {
 	d.onClose(func() error { return unmount(mnt) })
 	d.dir, d.what = mnt, "ext4 with journal on a loop device"
 	return nil
+}
+
+// makeFileSystem makes a journaled ext4. The image must stay written, so nothing is discarded; nothing is left to be
+// initialized in the background.
+func makeFileSystem(path string) error {
+	return command("mkfs.ext4", "-q", "-b", "4096", "-m", "0", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", path)
 }
 
 // unmount waits a little for files that a peer closes in the background. What it never closes is taken from it, so that

@@ -4,6 +4,7 @@
 //	go run . rates backlog           some parts: rates, steady, backlog, lanes, outcomes, wear
 //	go run . -table FILE             write the tables between the two marks in FILE too
 //	go run . -strict                 exit with 1 when a figure falls short of its goal
+//	go run . -device emmc            measure on a device in memory that is as slow as a flash chip
 //	go run . -dir DIR                measure in DIR, on a device that somebody else has made
 //
 // Each figure is a line

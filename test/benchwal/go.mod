@@ -17,7 +17,10 @@ require (
 	modernc.org/sqlite v1.62.0
 )
 
+require github.com/hanwen/go-fuse/v2 v2.12.1 // indirect
+
 require (
+	edgegateway/test/blockcut v0.0.0
 	github.com/antithesishq/antithesis-sdk-go v0.9.0-default-no-op // indirect
 	github.com/armon/go-metrics v0.4.1 // indirect
 	github.com/benbjohnson/immutable v0.4.0 // indirect
@@ -52,3 +55,5 @@ require (
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
 )
+
+replace edgegateway/test/blockcut => ../blockcut

@@ -29,7 +29,7 @@ func (s *lanes) close() error {
 func (b *bench) openLanes(n int) contender {
 	return contender{name: fmt.Sprintf("lanes-%d", n), open: func(dir string) (subject, error) {
 		s := &lanes{}
-		o, _ := options("")
+		o := options("")
 		o.SegmentBytes = 4 * mib // that of small lanes
 		for i := range n {
 			l, err := b.ourLog("", o).open(fmt.Sprintf("%s/%d", dir, i))

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"edgegateway/test/blockcut/blockdev"
 )
 
 // bench is one run of all measurements.
@@ -61,6 +63,7 @@ func forms() (full, brief form) {
 }
 
 func main() {
+	blockdev.Main()
 	if len(os.Args) > 1 && os.Args[1] == childFlag {
 		os.Exit(childMain(os.Args[2:]))
 	}
@@ -72,6 +75,7 @@ func main() {
 }
 
 func run() error {
+	device := flag.String("device", deviceLoop, "`kind` of device to make: loop, or emmc, in memory and as slow as a flash chip")
 	dir := flag.String("dir", "", "measure in this `directory`, on a device made by somebody else")
 	table := flag.String("table", "", "write the tables between the marks in this `file`; not in the short form")
 	strict := flag.Bool("strict", false, "exit with 1 when a figure falls short of its goal")
@@ -88,6 +92,9 @@ func run() error {
 		f.image += int64(n*gib) - f.backlog
 		f.backlog = int64(n * gib)
 	}
+	if *device != deviceLoop && *device != deviceEMMC {
+		return fmt.Errorf("-device is %q (want %s or %s)", *device, deviceLoop, deviceEMMC)
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -95,7 +102,7 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	b := &bench{form: f, self: self, out: os.Stdout, log: os.Stderr}
-	if b.disk, err = openDisk(*dir, filepath.Join(root(), "build"), f.image, b.progress); err != nil {
+	if b.disk, err = openDisk(*device, *dir, filepath.Join(root(), "build"), f.image, b.progress); err != nil {
 		return err
 	}
 	err = b.all(ctx, flag.Args())
@@ -104,7 +111,7 @@ func run() error {
 		return err
 	}
 	if *table != "" && f.name == "full" && flag.NArg() == 0 {
-		if err := writeTables(*table, b.tables()); err != nil {
+		if err := writeTables(*table, *device, b.tables()); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"edgegateway/wal"
 )
 
 // cell is one load under which all logs are compared.
@@ -59,14 +61,10 @@ func (b *bench) measureRates(ctx context.Context) error {
 	return nil
 }
 
-// contenders are the reference, our log, with compression off too where it has one, and the peers.
+// contenders are the reference, our log, with compression off too, and the peers.
 func (b *bench) contenders() []contender {
 	all := []contender{rawLog(b.form.raw)}
-	o, _ := options("")
-	all = append(all, b.ourLog("ours", o))
-	if o, ok := options("none"); ok {
-		all = append(all, b.ourLog("ours-none", o))
-	}
+	all = append(all, b.ourLog("ours", options("")), b.ourLog("ours-none", options(wal.CodecNone)))
 	return append(all, peers()...)
 }
 

@@ -48,7 +48,7 @@ func (b *bench) steady(ctx context.Context, ld load) (err error) {
 	if err != nil {
 		return err
 	}
-	o, _ := options("")
+	o := options("")
 	l, err := wal.Open(dir, o)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (b *bench) steady(ctx context.Context, ld load) (err error) {
 // prime brings a log to where its files have been in use for a while: two rotations, and the next one near for a single
 // producer, who would take minutes to fill a segment. So he meets more of them than he would in the long run.
 func prime(l *wal.Log, dir string, ld load) error {
-	o, _ := options("")
+	o := options("")
 	size := segmentBytes(o)
 	if err := prefill(l, 5*size/2); err != nil {
 		return err

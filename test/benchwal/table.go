@@ -10,13 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	markBegin = "<!-- bench-wal: begin, written by make bench-wal -->"
-	markEnd   = "<!-- bench-wal: end -->"
-)
+// marks are what the tables of a device stand between.
+func marks(device string) (begin, end string) {
+	return "<!-- bench-wal " + device + ": begin, written by make bench-wal -->", "<!-- bench-wal " + device + ": end -->"
+}
 
 // writeTables puts text between the two marks of a file.
-func writeTables(path, text string) error {
+func writeTables(path, device, text string) error {
+	markBegin, markEnd := marks(device)
 	old, err := os.ReadFile(path)
 	if err != nil {
 		return err

@@ -11,4 +11,7 @@ replace edgegateway => ../..
 
 require edgegateway v0.0.0
 
-require go.etcd.io/bbolt v1.5.0 // indirect
+require (
+	github.com/klauspost/compress v1.20.3 // indirect
+	go.etcd.io/bbolt v1.5.0 // indirect
+)

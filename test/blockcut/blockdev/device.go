@@ -7,7 +7,7 @@ import (
 	"net/rpc"
 	"os"
 	"os/exec"
-	"strconv"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -28,7 +28,7 @@ type Device struct {
 	mount string     // where it is mounted; empty: nowhere
 }
 
-// host is the serving process, and the directory of its FUSE mount, of which there is nothing in the tree.
+// host is the serving process, and the directory of its FUSE mount.
 type host struct {
 	cmd *exec.Cmd
 	rpc *rpc.Client
@@ -69,21 +69,25 @@ func newHost() (*host, error) {
 	return h, nil
 }
 
-// open has the FUSE mount made, opens its directory and takes it out of the tree.
+// open has the FUSE mount made, where only the serving process sees it, and opens its directory.
 func (h *host) open() error {
 	at, err := os.MkdirTemp("", "blockdev-*")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(at) }()
+	defer func() { _ = os.Remove(at) }() // and with it the mount, as far as paths go
+	if at, err = filepath.Abs(at); err != nil {
+		return err
+	}
 	if err := h.rpc.Call("Device.Mount", at, &None{}); err != nil {
 		return err
 	}
-	fd, err := unix.Open(at, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err == nil {
-		h.dir = os.NewFile(uintptr(fd), at)
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/root%s", h.cmd.Process.Pid, at), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
 	}
-	return errors.Join(err, unix.Unmount(at, unix.MNT_DETACH))
+	h.dir = os.NewFile(uintptr(fd), at)
+	return nil
 }
 
 func (h *host) add(size int64, o Options) (*Device, error) {
@@ -91,7 +95,7 @@ func (h *host) add(size int64, o Options) (*Device, error) {
 	if err := h.rpc.Call("Device.New", Make{Size: size, Image: o.Image, Timing: o.Timing}, &d.n); err != nil {
 		return nil, err
 	}
-	fd, err := unix.Openat(int(h.dir.Fd()), strconv.Itoa(d.n), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(int(h.dir.Fd()), fmt.Sprintf("%d.%d", os.Getpid(), d.n), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +177,7 @@ func (d *Device) Close() error {
 	return errors.Join(d.Unmount(), d.loop.Close(), d.file.Close(), d.h.release())
 }
 
-// Counts returns what has reached the device since it was made, reset or cut.
+// Counts returns what has reached the device since it was made, reset or cut. To attach it is a flush already.
 func (d *Device) Counts() (Counts, error) {
 	var c Counts
 	err := d.h.rpc.Call("Device.Counts", On{Device: d.n}, &c)

@@ -18,9 +18,9 @@
 //
 // # What stays behind
 //
-// Nothing, however the test ends. Main moves the program into a mount namespace of its own, so its mounts go with it; the FUSE
-// mount is taken out of the tree as soon as its file is open; the loop devices detach themselves with their last user; and the
-// child ends with the program.
+// Nothing, however the test ends. Main moves the program into a mount namespace of its own, so its mounts go with it; the child
+// has another one, with the FUSE mount and without those of the program; the loop devices detach themselves with their last
+// user; and the child ends after the program, when its mounts are gone.
 //
 // # The model
 //

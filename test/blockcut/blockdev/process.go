@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -15,7 +17,7 @@ import (
 // Environment of the processes that Main starts.
 const (
 	envServe = "BLOCKDEV_SERVE"
-	envOwn   = "BLOCKDEV_OWN_MOUNTS"
+	envOwn   = "BLOCKDEV_OWN_MOUNTS" // number of the process that has them
 )
 
 // Main has to be the first call of main or TestMain. In the program itself it makes a mount namespace, starts the program
@@ -29,7 +31,7 @@ func Main() {
 		}
 		os.Exit(0)
 	}
-	if os.Getenv(envOwn) != "" || Usable() != nil {
+	if hasOwnMounts() || Usable() != nil {
 		return
 	}
 	// A namespace belongs to a thread; with exec the whole process gets that of this one.
@@ -42,10 +44,16 @@ func Main() {
 		fmt.Fprintln(os.Stderr, "blockdev: make mounts private:", err)
 		os.Exit(1)
 	}
-	err := syscall.Exec("/proc/self/exe", os.Args, append(os.Environ(), envOwn+"=1"))
+	err := os.Setenv(envOwn, strconv.Itoa(os.Getpid()))
+	if err == nil {
+		err = syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+	}
 	fmt.Fprintln(os.Stderr, "blockdev: start again:", err)
 	os.Exit(1)
 }
+
+// hasOwnMounts tells whether Main has made a mount namespace for this process, and not for one that has started it.
+func hasOwnMounts() bool { return os.Getenv(envOwn) == strconv.Itoa(os.Getpid()) }
 
 // Usable returns why no device can be made here, or nil.
 func Usable() error {
@@ -59,7 +67,7 @@ func Usable() error {
 		}
 		_ = f.Close()
 	}
-	if os.Getenv(envOwn) == "" {
+	if !hasOwnMounts() {
 		var err error
 		done := make(chan struct{})
 		go func() {
@@ -74,7 +82,30 @@ func Usable() error {
 	return nil
 }
 
+// forgetMounts takes out of the namespace what came with it of the mounts of loop devices.
+func forgetMounts() error {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(b)) {
+		before, after, _ := strings.Cut(line, " - ")
+		left, right := strings.Fields(before), strings.Fields(after)
+		if len(left) < 5 || len(right) < 2 || left[4] == "/" || !strings.HasPrefix(right[1], "/dev/loop") {
+			continue
+		}
+		at := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(left[4])
+		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: it went with one above it
+			return fmt.Errorf("forget %s: %w", at, err)
+		}
+	}
+	return nil
+}
+
 func serveChild() error {
+	if err := forgetMounts(); err != nil {
+		return err
+	}
 	f := os.NewFile(3, "socket")
 	conn, err := net.FileConn(f)
 	if err != nil {
@@ -86,7 +117,7 @@ func serveChild() error {
 
 // startServer starts the program again as the serving process.
 func startServer() (*exec.Cmd, net.Conn, error) {
-	if os.Getenv(envOwn) == "" {
+	if !hasOwnMounts() {
 		return nil, nil, errors.New("blockdev: Main was not called first")
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -104,8 +135,9 @@ func startServer() (*exec.Cmd, net.Conn, error) {
 	cmd.Env = append(os.Environ(), envServe+"=1")
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Stderr = os.Stderr
-	// A signal that a terminal sends to all reaches the program only: its mounts need an answer until they are gone.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// A signal that a terminal sends to all reaches the program only: its mounts need an answer until they are gone. And none
+	// of them may be in the namespace of who answers, or its last act would be to unmount them, and wait for itself.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Unshareflags: unix.CLONE_NEWNS}
 	if err := cmd.Start(); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}

@@ -10,6 +10,7 @@ import (
 	"net/rpc"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -19,9 +20,9 @@ import (
 )
 
 // goodbye is how long the serving process stays for what the program's mounts still write after it has ended.
-const goodbye = 3 * time.Second
+const goodbye = 5 * time.Second
 
-// root is the directory of the FUSE mount. Its files are the media, by number.
+// root is the directory of the FUSE mount. Its files are the media: PROGRAM.NUMBER, so that `losetup` shows whose they are.
 type root struct {
 	fs.Inode
 
@@ -40,7 +41,8 @@ func (r *root) medium(n int) (*medium, error) {
 
 // Lookup finds the file of a medium.
 func (r *root) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	n, err := strconv.Atoi(name)
+	_, number, _ := strings.Cut(name, ".")
+	n, err := strconv.Atoi(number)
 	if err != nil {
 		return nil, syscall.ENOENT
 	}
