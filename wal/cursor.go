@@ -172,6 +172,15 @@ func (c *Cursor) take(maxRecords, maxBytes int) ([]Record, error) {
 			c.scan = rec.pos
 			continue
 		}
+		if rec.Seq > c.read+1 {
+			// What is missing was lost, and counted, when the log was salvaged: the cursor passes it once all before has
+			// its outcome.
+			if c.win.done < c.read {
+				c.block, c.waiting = back, true
+				return out, nil
+			}
+			c.passLocked(rec.Seq-1, rec.pos-1)
+		}
 		if rec.Seq > c.win.done+uint64(c.l.o.Window) {
 			c.block, c.waiting = back, true
 			return out, nil
@@ -214,8 +223,25 @@ func (c *Cursor) fetchLocked() (bool, error) {
 		c.seg.drop()
 		c.seg = nil
 	}
-	if err != nil || !ok {
+	if err != nil {
 		return false, err
+	}
+	if !ok {
+		c.mu.Unlock()
+		c.l.mu.Lock()
+		last, end := c.l.ctl.last, c.l.ctl.tails[c.stream].seq
+		c.l.mu.Unlock()
+		c.mu.Lock()
+		if turn != c.turn || pos <= last {
+			return pos <= last, nil
+		}
+		// All was read, and the stream has counted further: the last records were lost. See take.
+		if end > c.read && c.win.done == c.read {
+			c.passLocked(end, last)
+		} else if end > c.read {
+			c.waiting = true
+		}
+		return false, nil
 	}
 	if turn != c.turn {
 		return true, nil // the place has changed meanwhile: look again
@@ -226,6 +252,14 @@ func (c *Cursor) fetchLocked() (bool, error) {
 	}
 	c.block = r
 	return true, nil
+}
+
+// passLocked moves the cursor over records that are not there any more.
+func (c *Cursor) passLocked(seq, pos uint64) {
+	c.win.raise(seq, pos)
+	c.win.advance()
+	c.read = max(seq, c.win.done)
+	c.l.cursorMoved()
 }
 
 // Done gives records their final outcome: confirmed by the far side. Records that were not read by this cursor, or have

@@ -2,15 +2,18 @@ package wal
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 )
 
 // Disk stands between bbolt and its files and makes failures. bbolt has no seam for that but a field of its own.
@@ -201,6 +204,182 @@ func CheckPages(path string) error {
 		return err
 	}
 	return db.Close()
+}
+
+// SetVersion has a segment say that it is of another version of the format.
+func SetVersion(path string, version byte) error {
+	o, err := Options{SegmentBytes: minSegmentBytes}.withDefaults()
+	if err != nil {
+		return err
+	}
+	db, err := openBolt(path, &o, false)
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		v, err := unseal([]byte(bucketHead), tx.Bucket([]byte(bucketHead)).Get([]byte(bucketHead)))
+		if err != nil {
+			return err
+		}
+		v = append([]byte(nil), v...)
+		v[0] = version
+		return putSingle(tx, bucketHead, v)
+	})
+	return errors.Join(err, db.Close())
+}
+
+// RawBlock is a block as it lies in a file.
+type RawBlock struct {
+	Raw     []byte
+	Records []RawRecord
+}
+
+// RawRecord names a record by the number of its stream.
+type RawRecord struct {
+	Stream uint32
+	Seq    uint64
+}
+
+// RawBlocks returns the blocks of a sound segment.
+func RawBlocks(path string) ([]RawBlock, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	m, err := readMeta(f)
+	if err != nil {
+		return nil, err
+	}
+	r := pageReader{f: f, meta: m}
+	torn := func(_ uint64, err error) error { return err }
+	tops, err := r.topBuckets(torn)
+	if err != nil {
+		return nil, err
+	}
+	var out []RawBlock
+	var u unpacker
+	err = r.blocks(tops, 0, func(fb foundBlock) error {
+		b, err := decodeBlock(fb.raw, &u)
+		if err != nil {
+			return err
+		}
+		o := RawBlock{Raw: append([]byte(nil), fb.raw...)}
+		err = eachRecord(b, func(stream uint32, r Record) error {
+			o.Records = append(o.Records, RawRecord{stream, r.Seq})
+			return nil
+		})
+		out = append(out, o)
+		return err
+	}, torn)
+	return out, err
+}
+
+// Reuse makes the segment file at path one that was another segment before: the pages of the former life that the present
+// one has not used are still in it.
+func Reuse(path, former string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	s, err := readSummary(path, true)
+	if err != nil {
+		return err
+	}
+	m, err := readMeta(f)
+	if err != nil {
+		return err
+	}
+	r := pageReader{f: f, meta: m}
+	torn := func(_ uint64, err error) error { return err }
+	tops, err := r.topBuckets(torn)
+	if err != nil {
+		return err
+	}
+	o, err := Options{SegmentBytes: minSegmentBytes}.withDefaults()
+	if err != nil {
+		return err
+	}
+	if err := cleanSpare(filepath.Dir(former), former, &o); err != nil {
+		return err
+	}
+	db, file, _, err := buildSegment(former, &o, s.header, s.control, s.state)
+	if err != nil {
+		return err
+	}
+	seg := segment{path: former, db: db, handle: file}
+	var y layout
+	err = r.blocks(tops, 0, func(fb foundBlock) error {
+		_, _, err := seg.write(&placement{large: []block{{first: fb.key, raw: append([]byte(nil), fb.raw...)}}}, &y, nil, &s.control)
+		return err
+	}, torn)
+	if err := errors.Join(err, db.Close()); err != nil {
+		return err
+	}
+	return os.Rename(former, path)
+}
+
+// DropPages has the kernel forget a file, and returns how many pages were in memory before and are after.
+func DropPages(path string) (before, after int, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return 0, 0, err
+	}
+	if before, err = resident(f, fi.Size()); err != nil {
+		return before, 0, err
+	}
+	if err := dropPages(path); err != nil {
+		return before, 0, err
+	}
+	after, err = resident(f, fi.Size())
+	return before, after, err
+}
+
+// DropMapped does the same while the file is mapped and every page of it was touched.
+func DropMapped(path string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	m, err := syscall.Mmap(int(f.Fd()), 0, len(b), syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = syscall.Munmap(m) }()
+	for i := 0; i < len(m); i += pageSize {
+		b[0] += m[i]
+	}
+	if n, err := resident(f, int64(len(m))); err != nil || n == 0 {
+		return fmt.Errorf("%d pages are resident: %w", n, err)
+	}
+	return dropPages(path)
+}
+
+// CompareDirect compares what the kernel has of one file with what the medium has of another.
+func CompareDirect(cached, medium string) error {
+	f, err := os.Open(cached)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return compareDirect(f, medium, pageSize*4)
+}
+
+// InMemory tells whether a file lies on a file system that has no medium.
+func InMemory(path string) bool {
+	var s syscall.Statfs_t
+	return syscall.Statfs(path, &s) == nil && int64(s.Type) == unix.TMPFS_MAGIC
 }
 
 // EmptyFile is what an emptied file begins with.

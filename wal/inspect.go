@@ -65,6 +65,9 @@ func inspect(dir string) (Report, error) {
 	if err != nil {
 		return r, err
 	}
+	if err := refusePending(entries); err != nil {
+		return r, err
+	}
 	numbers, err := segmentNumbers(entries)
 	if err != nil {
 		return r, err

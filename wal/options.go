@@ -31,6 +31,12 @@ type Options struct {
 	Window int
 	// Codec says how blocks are compressed. Empty means CodecS2.
 	Codec Codec
+	// Verify says how much of an existing log Open looks at. Empty means VerifyNewest.
+	Verify VerifyMode
+	// FromMedium has Open drop from the kernel's cache what it remembers of the files, and read them from the medium. That
+	// is how a log is opened again that has stopped (ErrStopped): after a failed flush the cache may show what was never
+	// written.
+	FromMedium bool
 	// Log takes one line for each change of state. Nil means silence.
 	Log *slog.Logger
 
@@ -82,6 +88,11 @@ func (o Options) withDefaults() (Options, error) {
 	case CodecS2, CodecZstd, CodecNone:
 	default:
 		return o, fmt.Errorf("unknown codec %q (want %s, %s or %s)", o.Codec, CodecS2, CodecZstd, CodecNone)
+	}
+	switch o.Verify {
+	case "", VerifyNewest, VerifyFull:
+	default:
+		return o, fmt.Errorf("unknown mode of verify %q (want %s or %s)", o.Verify, VerifyNewest, VerifyFull)
 	}
 	if o.MaxBytes < 0 || o.MaxBytes > 0 && o.MaxBytes < minMaxBytes {
 		return o, fmt.Errorf("max_bytes is %d (want 0 or at least %d)", o.MaxBytes, minMaxBytes)

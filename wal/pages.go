@@ -48,21 +48,12 @@ func readMeta(f io.ReaderAt) (pageMeta, error) {
 	found := false
 	var cause error
 	for i := range int64(2) {
-		var p [pageHeader + 64]byte
-		if _, err := f.ReadAt(p[:], i*pageSize); err != nil {
+		got, err := readMetaAt(f, i)
+		switch {
+		case errors.Is(err, errNoMeta):
+		case err != nil:
 			cause = err
-			continue
-		}
-		m := p[pageHeader:]
-		sum := fnv.New64a()
-		_, _ = sum.Write(m[:56]) // a hash takes everything
-		le := binary.LittleEndian
-		if le.Uint32(m) != boltMagic || le.Uint32(m[4:]) != boltVersion || le.Uint32(m[8:]) != pageSize ||
-			le.Uint64(m[56:]) != sum.Sum64() {
-			continue
-		}
-		got := pageMeta{root: le.Uint64(m[16:]), high: le.Uint64(m[40:]), txid: le.Uint64(m[48:])}
-		if !found || got.txid > best.txid {
+		case !found || got.txid > best.txid:
 			best, found = got, true
 		}
 	}
@@ -76,6 +67,24 @@ func readMeta(f io.ReaderAt) (pageMeta, error) {
 		return best, fmt.Errorf("%w: its meta page points outside the file", ErrDamaged)
 	}
 	return best, nil
+}
+
+var errNoMeta = errors.New("not a whole meta page")
+
+// readMetaAt reads one of the two meta pages.
+func readMetaAt(f io.ReaderAt, i int64) (pageMeta, error) {
+	var p [pageHeader + 64]byte
+	if _, err := f.ReadAt(p[:], i*pageSize); err != nil {
+		return pageMeta{}, err
+	}
+	m := p[pageHeader:]
+	sum := fnv.New64a()
+	_, _ = sum.Write(m[:56]) // a hash takes everything
+	le := binary.LittleEndian
+	if le.Uint32(m) != boltMagic || le.Uint32(m[4:]) != boltVersion || le.Uint32(m[8:]) != pageSize || le.Uint64(m[56:]) != sum.Sum64() {
+		return pageMeta{}, errNoMeta
+	}
+	return pageMeta{root: le.Uint64(m[16:]), high: le.Uint64(m[40:]), txid: le.Uint64(m[48:])}, nil
 }
 
 // head returns a page without what it continues in.

@@ -36,6 +36,9 @@ func (l *Log) recoverFiles() error {
 	if err := l.settle(numbers[len(numbers)-1]); err != nil {
 		return err
 	}
+	if err := l.examine(numbers); err != nil {
+		return err
+	}
 	var last summary
 	for i, n := range numbers {
 		path := filepath.Join(l.dir, segmentName(n))
@@ -63,7 +66,7 @@ func (l *Log) recoverFiles() error {
 	if err := checkFile(a.path); err != nil {
 		return err
 	}
-	if a.db, err = openBolt(a.path, &l.o, false); err != nil {
+	if a.db, a.handle, err = openBoltFile(a.path, &l.o, false); err != nil {
 		return err
 	}
 	a.active = true
@@ -95,6 +98,9 @@ func (l *Log) settle(newest uint64) error {
 
 // list returns the numbers of the segments, ascending, and deletes half-made files.
 func (l *Log) list() ([]uint64, error) {
+	if err := finishSalvage(l.dir, &l.o); err != nil {
+		return nil, err
+	}
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {
 		return nil, err
@@ -115,18 +121,23 @@ func (l *Log) list() ([]uint64, error) {
 func segmentNumbers(entries []os.DirEntry) ([]uint64, error) {
 	var out []uint64
 	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), ".seg")
-		if !ok {
+		if !strings.HasSuffix(e.Name(), ".seg") {
 			continue
 		}
-		n, err := strconv.ParseUint(name, 10, 64)
-		if err != nil || segmentName(n) != e.Name() {
+		n, ok := segmentNumber(e.Name())
+		if !ok {
 			return nil, fmt.Errorf("%w: %s is not the name of a segment", ErrDamaged, e.Name())
 		}
 		out = append(out, n)
 	}
 	slices.Sort(out)
 	return out, nil
+}
+
+// segmentNumber returns the number that a file's name says.
+func segmentNumber(name string) (uint64, bool) {
+	n, err := strconv.ParseUint(strings.TrimSuffix(name, ".seg"), 10, 64)
+	return n, err == nil && n > 0 && segmentName(n) == name
 }
 
 // follows tells what is wrong with s as the segment after prev.

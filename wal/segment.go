@@ -65,6 +65,8 @@ type segment struct {
 
 	mu     sync.Mutex // guards the fields below; held while a reader is in the file
 	db     *bbolt.DB  // of the active one
+	handle *os.File   // that db has open
+	stuck  bool       // a panic has left db in the middle of a commit
 	active bool
 	gone   bool
 	users  int        // cursors that are reading this segment
@@ -90,8 +92,13 @@ func boltOptions(o *Options, readOnly bool) *bbolt.Options {
 }
 
 // openBolt opens a file by bbolt. A panic on a damaged file becomes ErrDamaged, and its lock does not stay behind.
-func openBolt(path string, o *Options, readOnly bool) (db *bbolt.DB, err error) {
-	var file *os.File
+func openBolt(path string, o *Options, readOnly bool) (*bbolt.DB, error) {
+	db, _, err := openBoltFile(path, o, readOnly)
+	return db, err
+}
+
+// openBoltFile also returns the file, which bbolt does not let anybody have. See segment.closeLocked.
+func openBoltFile(path string, o *Options, readOnly bool) (db *bbolt.DB, file *os.File, err error) {
 	bo := boltOptions(o, readOnly)
 	bo.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
 		f, err := o.files.open(name, flag, mode)
@@ -101,15 +108,15 @@ func openBolt(path string, o *Options, readOnly bool) (db *bbolt.DB, err error) 
 	defer func() {
 		if p := recover(); p != nil {
 			_ = file.Close()
-			db, err = nil, fmt.Errorf("%w: %s: %v", ErrDamaged, path, p)
+			db, file, err = nil, nil, fmt.Errorf("%w: %s: %v", ErrDamaged, path, p)
 		}
 	}()
 	db, err = bbolt.Open(path, 0o600, bo)
 	switch {
 	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch):
-		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
+		return nil, nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	}
 	if !readOnly {
 		db.AllocSize = int(min(o.SegmentBytes/4, 4<<20))
@@ -117,7 +124,7 @@ func openBolt(path string, o *Options, readOnly bool) (db *bbolt.DB, err error) 
 			o.opened(db)
 		}
 	}
-	return db, nil
+	return db, file, nil
 }
 
 // createSegment builds a segment in a spare, or under a temporary name where from is the zero value, and gives it its own
@@ -132,7 +139,7 @@ func createSegment(dir string, o *Options, from spare, h header, c control, stat
 			return nil, fmt.Errorf("create segment: %w", err)
 		}
 	}
-	db, used, err := buildSegment(built, o, h, c, state)
+	db, file, used, err := buildSegment(built, o, h, c, state)
 	if err == nil {
 		if err = o.files.rename(built, path); err != nil {
 			err = errors.Join(err, db.Close())
@@ -149,14 +156,15 @@ func createSegment(dir string, o *Options, from spare, h header, c control, stat
 		return nil, errors.Join(fmt.Errorf("create segment: %w", err), db.Close())
 	}
 	return &segment{
-		path: path, number: h.number, base: h.base, first: h.first, bytes: used, empty: used, disk: from.disk, db: db, active: true,
+		path: path, number: h.number, base: h.base, first: h.first, bytes: used, empty: used, disk: from.disk, db: db, handle: file,
+		active: true,
 	}, nil
 }
 
-func buildSegment(path string, o *Options, h header, c control, state map[string][]byte) (*bbolt.DB, int64, error) {
-	db, err := openBolt(path, o, false)
+func buildSegment(path string, o *Options, h header, c control, state map[string][]byte) (*bbolt.DB, *os.File, int64, error) {
+	db, file, err := openBoltFile(path, o, false)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
 	var used int64
 	err = db.Update(func(tx *bbolt.Tx) error {
@@ -181,9 +189,9 @@ func buildSegment(path string, o *Options, h header, c control, state map[string
 		err = db.View(func(tx *bbolt.Tx) error { used = tx.Size(); return nil })
 	}
 	if err != nil {
-		return nil, 0, errors.Join(err, db.Close())
+		return nil, nil, 0, errors.Join(err, db.Close())
 	}
-	return db, used, nil
+	return db, file, used, nil
 }
 
 // putSingle sets the one key of a bucket that has only one.
@@ -200,6 +208,9 @@ func (s *segment) write(p *placement, y *layout, changes []Change, c *control) (
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
+			s.mu.Lock()
+			s.stuck = true
+			s.mu.Unlock()
 			err = fmt.Errorf("%w: %s: %v", ErrDamaged, s.path, p)
 		}
 	}()
@@ -349,9 +360,13 @@ func (s *segment) closeLocked() error {
 	if s.db == nil {
 		return nil
 	}
-	err := s.db.Close()
+	db := s.db
 	s.db = nil
-	return err
+	if s.stuck {
+		// Its writer never ends, and Close would wait for it. The file's lock goes with the file; the map stays.
+		return s.handle.Close()
+	}
+	return db.Close()
 }
 
 // rename closes the segment and gives its file another name.

@@ -52,6 +52,7 @@ const (
 	DroppedFull    DropReason = 1 // max_bytes or a full disk, policy drop_oldest
 	DroppedAge     DropReason = 2 // max_age
 	DroppedMissing DropReason = 3 // the oldest segments were missing when the log was opened
+	DroppedDamaged DropReason = 5 // lost with a damaged file, and left out when the log was salvaged
 )
 
 // String returns the reason as a word of the config file.
@@ -63,6 +64,8 @@ func (r DropReason) String() string {
 		return "max_age"
 	case DroppedMissing:
 		return "missing"
+	case DroppedDamaged:
+		return "damaged"
 	}
 	return fmt.Sprintf("reason(%d)", uint8(r))
 }
