@@ -5,30 +5,21 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-
-	"golang.org/x/sys/unix"
 )
 
-const (
-	// aheadBytes is how far the kernel is asked to read before a cursor that goes through a file. bbolt maps its files for
-	// access in no order, where each page is a request of its own: a quarter of what the device could give.
-	aheadBytes = 2 << 20
-	// aheadStep is what is asked for at a time. Linux cuts a larger request to what the device takes at once.
-	aheadStep = 128 << 10
-	// maxRawBlock bounds the block of a file; the rest is for an older version's.
-	maxRawBlock = maxBody + 4<<10
-)
+// maxRawBlock bounds the block of a file; the rest is for an older version's.
+const maxRawBlock = maxBody + 4<<10
 
 // blockFile is a segment file as cursors read it. A sealed one is read by its pages and not by bbolt: by file reads,
 // without recursion and within bounds. So its pages need no check before, a bad sector is an error and not a fault, and
 // the kernel sees that it is read in order. Of the active one bbolt finds the block, and the file only serves to ask for
 // it ahead.
 type blockFile struct {
-	f        *os.File
-	pages    pageReader
-	cache    [3 * maxDepth]cachedPage
-	from, to int64 // what the kernel was asked for
-	buf      []byte
+	f     *os.File
+	ahead readAhead
+	pages pageReader
+	cache [3 * maxDepth]cachedPage
+	buf   []byte
 }
 
 // cachedPage is the page that was read last at its depth of the tree: the next block is nearly always found by the same.
@@ -42,7 +33,7 @@ func openBlockFile(path string, sealed bool) (*blockFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &blockFile{f: f, pages: pageReader{f: f}}
+	b := &blockFile{f: f, ahead: readAhead{f: f}, pages: pageReader{f: f}}
 	if sealed {
 		if b.pages.meta, err = readMeta(f); err != nil {
 			_ = f.Close()
@@ -129,7 +120,7 @@ func (b *blockFile) page(place int, id uint64) ([]byte, error) {
 	if c := &b.cache[place]; c.id == id && id != 0 {
 		return c.b, nil
 	}
-	b.ahead(int64(id)*pageSize, pageSize)
+	b.ahead.ask(int64(id)*pageSize, pageSize)
 	p, err := b.pages.page(id)
 	if err != nil {
 		return nil, err
@@ -157,7 +148,7 @@ func (b *blockFile) large(bucket []byte) ([]byte, error) {
 	}
 	at := int64(id) * pageSize
 	// The page is read together with what it most likely continues in; how long it is stands in its first pair.
-	b.ahead(at, aheadStep)
+	b.ahead.ask(at, aheadStep)
 	if len(b.buf) < pageSize {
 		b.buf = make([]byte, pageSize)
 	}
@@ -194,27 +185,12 @@ func (b *blockFile) large(bucket []byte) ([]byte, error) {
 		out = b.buf[from : from+n]
 	}
 	if rest := from + n - pageSize; rest > 0 {
-		b.ahead(at, int64(from+n))
+		b.ahead.ask(at, int64(from+n))
 		if err := readFull(b.f, out[n-rest:], at+pageSize); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
-}
-
-// ahead asks the kernel for what comes behind [at, at+n), where it was not asked for it already.
-func (b *blockFile) ahead(at, n int64) {
-	if at >= b.from && at+n+aheadBytes/2 <= b.to {
-		return
-	}
-	from := b.to
-	if at < b.from || at > b.to {
-		b.from, from = at, at // a jump
-	}
-	b.to = max(at+n, from) + aheadBytes
-	for ; from < b.to; from += aheadStep {
-		_ = unix.Fadvise(int(b.f.Fd()), from, aheadStep, unix.FADV_WILLNEED) // only a hint
-	}
 }
 
 // searchPage returns the index of the last pair of a page whose key is not greater than key, -1 where there is none.

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
 
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
+	"go.etcd.io/bbolt"
 
 	"edgegateway/wal"
 )
@@ -237,5 +239,42 @@ func TestDataIsTheCallersAgainAfterTheCallback(t *testing.T) {
 		}
 		closeLog(t, l)
 		expect(t, cursor(t, open(t, dir, wal.Options{}), "u", "s"), "s", 1, 100, 300)
+	}
+}
+
+// TestASealedSegmentOfVersion1IsReadByItsPages has what the first layout had: one bucket of all blocks, so that there are
+// branch pages, with small blocks in it and large ones in buckets of their own.
+func TestASealedSegmentOfVersion1IsReadByItsPages(t *testing.T) {
+	for _, blocks := range []int{1, 3, 200, 20_000} {
+		path := filepath.Join(t.TempDir(), "00000001.seg")
+		db, err := bbolt.Open(path, 0o600, &bbolt.Options{PageSize: 4096, NoFreelistSync: true, NoSync: true})
+		must(t, err)
+		pos := uint64(1)
+		must(t, db.Update(func(tx *bbolt.Tx) error {
+			q, err := tx.CreateBucket([]byte("q"))
+			for i := 0; i < blocks && err == nil; i++ {
+				size := 50
+				if i%50 == 1 {
+					size = 20_000
+				}
+				key, raw := wal.BlockAt(pos, 1+i%3, string(make([]byte, size)))
+				if pos += uint64(1 + i%3); len(raw) <= 1500 {
+					err = q.Put(key, raw)
+					continue
+				}
+				var own *bbolt.Bucket
+				if own, err = q.CreateBucket(key); err == nil {
+					err = own.Put([]byte("b"), raw)
+				}
+			}
+			return err
+		}))
+		must(t, db.Close())
+		if err := wal.SealedBlocks(path, pos-1); err != nil {
+			t.Errorf("%d blocks: %v", blocks, err)
+		}
+		if err := wal.SealedBlocks(path, pos); !errors.Is(err, wal.ErrDamaged) {
+			t.Errorf("%d blocks, one position more: %v, want ErrDamaged", blocks, err)
+		}
 	}
 }

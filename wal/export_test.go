@@ -153,8 +153,45 @@ func Samples() map[byte][]byte {
 	}
 }
 
+// SealedBlocks tells whether a sealed file gives for each position up to last a block that holds it.
+func SealedBlocks(path string, last uint64) error {
+	f, err := openBlockFile(path, true)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	var u unpacker
+	for pos := uint64(1); pos <= last; pos++ {
+		raw, err := f.find(pos)
+		if err != nil {
+			return err
+		}
+		if raw == nil {
+			return fmt.Errorf("%w: no block for %d", ErrDamaged, pos)
+		}
+		b, err := decodeBlock(raw, &u)
+		if err != nil {
+			return err
+		}
+		if pos < b.first || pos > b.last {
+			return fmt.Errorf("%w: block for %d has %d to %d", ErrDamaged, pos, b.first, b.last)
+		}
+	}
+	return nil
+}
+
+// BlockAt is a block of a position, as version 1 wrote it, and its key.
+func BlockAt(pos uint64, records int, data string) (key, raw []byte) {
+	var e []entry
+	for range records {
+		e = append(e, entry{seq: pos, data: []byte(data)})
+	}
+	return binary.BigEndian.AppendUint64(nil, pos), FirstBlock(encodeBlocks(&packer{codec: CodecNone}, pos, e)[0].raw)
+}
+
 // CheckPages reads a bbolt file by its pages, and gives it to bbolt where nothing is wrong with it.
 func CheckPages(path string) error {
+	_ = SealedBlocks(path, 12)
 	_, err := readSummary(path, true)
 	if checked := checkFile(path); err == nil {
 		err = checked

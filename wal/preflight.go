@@ -29,7 +29,7 @@ func checkFile(path string) error {
 		err = fmt.Errorf("%w: file has %d bytes and should have %d", ErrDamaged, fi.Size(), int64(m.high)*pageSize)
 	}
 	if err == nil {
-		c := treeCheck{r: pageReader{f: f, meta: m}, seen: make([]bool, m.high)}
+		c := treeCheck{r: pageReader{f: &readAhead{f: f}, meta: m}, seen: make([]bool, m.high)}
 		err = c.run()
 	}
 	if err != nil {
@@ -59,10 +59,9 @@ type level struct {
 
 func (c *treeCheck) run() error {
 	c.roots = append(c.roots, treeRoot{page: c.r.meta.root})
-	for len(c.roots) > 0 {
-		last := len(c.roots) - 1
-		root := c.roots[last]
-		c.roots = c.roots[:last]
+	// The first one first: that is how they lie in the file, so it is read from its beginning to its end.
+	for i := 0; i < len(c.roots); i++ {
+		root := c.roots[i]
 		if root.nest > maxNest {
 			return fmt.Errorf("%w: buckets lie %d deep in each other", ErrDamaged, root.nest)
 		}

@@ -141,7 +141,7 @@ func findBlock(tx *bbolt.Tx, pos uint64, file *blockFile) []byte {
 		return nil
 	}
 	if own := q.Bucket(k); v == nil && own != nil {
-		file.ahead(int64(own.Root())*pageSize, aheadStep)
+		file.ahead.ask(int64(own.Root())*pageSize, aheadStep)
 	}
 	return bytes.Clone(blockAt(q, k, v))
 }

@@ -169,7 +169,7 @@ func TestFullDiskOtherPolicies(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			d := newDevice(t, 16)
 			l, at := openOn(t, d, wal.Options{SegmentBytes: 256 << 10, Full: policy})
-			c, err := l.Cursor("x", "s", wal.Oldest)
+			_, err := l.Cursor("x", "s", wal.Oldest) // keeps the records
 			must(t, err)
 			answers := make(chan error, 1)
 			held := map[uint64]int{} // sequence → number
@@ -210,7 +210,7 @@ func TestFullDiskOtherPolicies(t *testing.T) {
 			must(t, err)
 			l, err = wal.Open(dir, wal.Options{})
 			must(t, err)
-			c, err = l.Cursor("x", "s", wal.Oldest)
+			c, err := l.Cursor("x", "s", wal.Oldest)
 			must(t, err)
 			for next := dropped + 1; next <= seq; {
 				recs, err := c.Read(t.Context(), 0, 0)

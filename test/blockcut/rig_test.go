@@ -101,6 +101,7 @@ func waiting(events []blockdev.Event) []int {
 	out := make([]int, len(events)+1)
 	for i, e := range events {
 		switch out[i+1] = out[i]; e.Op {
+		default:
 		case blockdev.OpWrite:
 			out[i+1]++
 		case blockdev.OpFlush:

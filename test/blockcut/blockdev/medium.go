@@ -265,7 +265,8 @@ func (m *medium) leave(of *medium, how Cut) (int, error) {
 // follow goes on to the moment before event at.
 func (c *cutter) follow(events []record, at int) {
 	for ; c.at < at; c.at++ {
-		switch e := &events[c.at]; e.Op {
+		switch events[c.at].Op {
+		default:
 		case OpWrite:
 			c.waiting = append(c.waiting, c.at)
 		case OpFlush:

@@ -34,22 +34,26 @@ func Main() {
 	if hasOwnMounts() || Usable() != nil {
 		return
 	}
-	// A namespace belongs to a thread; with exec the whole process gets that of this one.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return
-	}
-	if err := unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		fmt.Fprintln(os.Stderr, "blockdev: make mounts private:", err)
+	if err := startAgain(); err != nil {
+		fmt.Fprintln(os.Stderr, "blockdev:", err)
 		os.Exit(1)
 	}
-	err := os.Setenv(envOwn, strconv.Itoa(os.Getpid()))
-	if err == nil {
-		err = syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+}
+
+// startAgain starts the program again, with mounts of its own. It returns only where that fails.
+func startAgain() error {
+	// A namespace belongs to a thread; with exec the whole process gets that of this one.
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
 	}
-	fmt.Fprintln(os.Stderr, "blockdev: start again:", err)
-	os.Exit(1)
+	if err := unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := os.Setenv(envOwn, strconv.Itoa(os.Getpid())); err != nil {
+		return err
+	}
+	return fmt.Errorf("start again: %w", syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
 }
 
 // hasOwnMounts tells whether Main has made a mount namespace for this process, and not for one that has started it.

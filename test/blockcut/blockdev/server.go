@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/rpc"
 	"os"
@@ -139,7 +138,7 @@ func (s *remote) Mount(dir string, _ *None) error {
 	srv, err := fs.Mount(dir, s.r, &fs.Options{
 		MountOptions: fuse.MountOptions{
 			DirectMountStrict: true, FsName: "blockdev", Name: "blockdev", MaxWrite: 1 << 20, MaxBackground: 128,
-			DisableXAttrs: true, Logger: log.New(io.Discard, "", 0),
+			DisableXAttrs: true, Logger: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),
 		},
 	})
 	s.conn = srv
