@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // Selection says which records Export gives out.
@@ -104,8 +105,8 @@ func (e *exporter) find(numbers []uint64) error {
 			damage = err
 		}
 	}
-	for i := len(numbers) - 1; i >= 0; i-- {
-		s, err := readSummary(filepath.Join(e.dir, segmentName(numbers[i])), true)
+	for _, n := range slices.Backward(numbers) {
+		s, err := readSummary(filepath.Join(e.dir, segmentName(n)), true)
 		if errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -379,7 +379,7 @@ func CompareDirect(cached, medium string) error {
 // InMemory tells whether a file lies on a file system that has no medium.
 func InMemory(path string) bool {
 	var s syscall.Statfs_t
-	return syscall.Statfs(path, &s) == nil && int64(s.Type) == unix.TMPFS_MAGIC
+	return syscall.Statfs(path, &s) == nil && uint32(s.Type) == unix.TMPFS_MAGIC
 }
 
 // EmptyFile is what an emptied file begins with.

@@ -98,7 +98,7 @@ func compareDirect(cached *os.File, path string, size int64) error {
 	if err := unix.Fstatfs(int(cached.Fd()), &fs); err != nil {
 		return fmt.Errorf("statfs %s: %w", path, err)
 	}
-	if t := int64(fs.Type); t == unix.TMPFS_MAGIC || t == unix.RAMFS_MAGIC {
+	if t := uint32(fs.Type); t == unix.TMPFS_MAGIC || t == unix.RAMFS_MAGIC {
 		return nil // memory is all the medium it has
 	}
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0)

@@ -351,7 +351,7 @@ func (s *salvage) choose() error {
 	}
 	if from == nil {
 		s.r.NoCursors = true
-		s.st = s.merge(nil, root{}, nil)
+		s.st = s.merge(nil, nil)
 		s.guess()
 	} else {
 		s.ctl, s.from = at.control, from.number
@@ -368,7 +368,7 @@ func (s *salvage) choose() error {
 			s.st = st
 		} else {
 			s.r.StateIncomplete = true
-			s.st = s.merge(from, at, pairs)
+			s.st = s.merge(from, pairs)
 		}
 	}
 	s.r.CursorsAt = s.ctl.last
@@ -406,7 +406,7 @@ func (s *salvage) bothMetas(f *salvageFile) bool {
 
 // merge makes a state of what is whole: each key as of the newest commit that has it. Names never change, so those of
 // streams and cursors are right whatever commit they come from.
-func (s *salvage) merge(from *salvageFile, at root, pairs map[string][]byte) store {
+func (s *salvage) merge(from *salvageFile, pairs map[string][]byte) store {
 	all := maps.Clone(pairs)
 	if all == nil {
 		all = map[string][]byte{}

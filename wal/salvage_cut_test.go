@@ -52,7 +52,7 @@ func TestPowerCutWhileSalvaging(t *testing.T) {
 		for _, v := range m.Variants() {
 			must(t, replica.Build(m, v, rnd))
 			points++
-			state, err := afterCut(t, replica.Dir, damaged, want, len(good), points%16 == 0)
+			state, err := afterCut(t, replica.Dir, damaged, want, len(good), points%48 == 0)
 			if err != nil {
 				t.Fatalf("cut after %s, %s: %v", rec.Describe(i), v, err)
 			}

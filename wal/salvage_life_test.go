@@ -21,7 +21,7 @@ func TestSalvageLeavesTheFormerLifeOfAFileAlone(t *testing.T) {
 				large := o
 				large.SegmentBytes = 4 * small
 				l := open(t, dir, large)
-				c := cursor(t, l, "u", "s")
+				cursor(t, l, "u", "s")
 				former := filepath.Join(t.TempDir(), "former")
 				write := func(from, to int) {
 					for n := from; n <= to; n++ {
@@ -34,7 +34,7 @@ func TestSalvageLeavesTheFormerLifeOfAFileAlone(t *testing.T) {
 				must(t, err)
 				must(t, os.WriteFile(former, b, 0o600))
 				l = open(t, dir, o)
-				c = cursor(t, l, "u", "s")
+				c := cursor(t, l, "u", "s")
 				write(231, 400)
 				c.Done(expect(t, c, "s", 1, 300, 900)...)
 				closeLog(t, l)

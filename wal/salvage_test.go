@@ -85,7 +85,7 @@ func intact(t *testing.T, dir string, blocks []wal.RawBlock, names []string) map
 
 // TestSalvage damages a log in many ways and counts which records come back of those whose bytes are whole.
 func TestSalvage(t *testing.T) {
-	cases := 100
+	cases := 60
 	if v := os.Getenv("SALVAGE_CASES"); v != "" {
 		var err error
 		cases, err = strconv.Atoi(v)
