@@ -20,8 +20,14 @@ func (l *Log) run() {
 			movedAt = time.Now()
 		}
 		wait, last := l.due(movedAt)
+		l.logQuotas()
 		if wait > 0 {
-			timer.Reset(wait)
+			if err := l.present(watchPeriod); err != nil {
+				l.stop(err)
+				l.end()
+				return
+			}
+			timer.Reset(min(wait, watchPeriod))
 			select {
 			case <-l.poke:
 			case <-timer.C:
@@ -47,6 +53,9 @@ func (l *Log) due(movedAt time.Time) (wait time.Duration, closing bool) {
 	if l.wanted > 0 || l.hurry.Load() && l.noSpace == nil {
 		return 0, false
 	}
+	if len(l.quotaLine) > 0 {
+		l.admitLocked()
+	}
 	at := now.Add(time.Hour)
 	sooner := func(t time.Time) {
 		if t.Before(at) {
@@ -59,6 +68,9 @@ func (l *Log) due(movedAt time.Time) (wait time.Duration, closing bool) {
 			delay = idleCommit / 20 // somebody waits for what the cursors free
 		}
 		sooner(movedAt.Add(delay))
+	}
+	if len(l.quotaLine) > 0 && l.moved.Load() {
+		sooner(now.Add(quotaPoll))
 	}
 	if l.o.MaxAge > 0 {
 		sooner(l.aged.Add(min(l.o.MaxAge/10, time.Minute)))
@@ -165,8 +177,7 @@ func (l *Log) take(last bool) []*item {
 // commitItems writes items, or only the cursors where there are none.
 func (l *Log) commitItems(items []*item) error {
 	if a := l.active(); a.bytes-a.empty >= l.o.SegmentBytes {
-		// No room for a new segment is no reason not to use what is left of this one.
-		if err := l.rotate(); err != nil && !isNoSpace(err) {
+		if err := l.rotateIfRoom(); err != nil {
 			return err
 		}
 	}
@@ -177,7 +188,15 @@ func (l *Log) commitItems(items []*item) error {
 	for _, it := range items {
 		t.add(it)
 	}
-	return t.commit()
+	t.owedGaps()
+	raised := t.keepQuotas()
+	if err := t.commit(); err != nil {
+		return err
+	}
+	if raised {
+		l.raiseOpen()
+	}
+	return l.present(0)
 }
 
 // finish acknowledges the items in flight and wakes the cursors.
@@ -186,6 +205,7 @@ func (l *Log) finish(items []*item) {
 	l.inflight = nil
 	for _, it := range items {
 		l.queued -= it.cost
+		l.leaveLocked(it)
 	}
 	batches := false
 	for _, it := range items {
@@ -258,8 +278,9 @@ func (l *Log) end() {
 	}
 	// Whoever comes after this is refused, because closing or err is set.
 	items := slices.Concat(l.inflight, l.pending)
-	waiters := l.waiters
-	l.inflight, l.pending, l.waiters, l.queued = nil, nil, nil, 0
+	waiters := slices.Concat(l.waiters, l.quotaLine)
+	l.inflight, l.pending, l.waiters, l.quotaLine, l.queued = nil, nil, nil, nil, 0
+	clear(l.queuedOf)
 	cursors := l.openCursors()
 	l.mu.Unlock()
 	for _, it := range items {

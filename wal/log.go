@@ -34,15 +34,25 @@ type Log struct {
 	inflight []*item // the commit that is being made
 	queued   int     // cost of both
 	waiters  []*waiter
-	wanted   int // largest item that found no room since the committer looked
-	lacked   int // the last item that found no room; the log is full as long as that is so
-	closing  bool
+
+	// Quotas of streams.
+	quotaLine   []*waiter         // wait for room in a quota, before they wait for room in the lane
+	queuedOf    map[string]int64  // bytes of data past the quota and not committed, by stream
+	lackedOf    map[string]int64  // the last that found no room in the quota, by stream
+	fullStreams map[string]bool   // what the last log line said
+	refusals    map[string]uint64 // records refused since the last commit, by stream
+	quotaNames  []string          // sorted; never changes
+
+	wanted  int // largest item that found no room since the committer looked
+	lacked  int // the last item that found no room; the log is full as long as that is so
+	closing bool
 
 	// What is committed. Written by the committer only.
 	ctl  control
 	st   store
 	segs []*segment // oldest first; the last one is active
 	ring ring
+	ends ends
 
 	open    map[uint32]*Cursor
 	err     error // why the log has stopped; wraps ErrStopped
@@ -57,11 +67,17 @@ type Log struct {
 	held     []DeadLetter // letters of a commit that failed for want of space
 	heldLost uint64       // letters that were given up since the last commit
 	aged     time.Time    // when max_age was last looked at
+	ages     ageClock
+	owedGaps []owedGap         // gap records that found no room on the full disk
+	lastGap  map[uint32]uint64 // the newest gap record of each stream since Open
+	watch    watch             // whether the directory is still there
+	noFile   bool              // the last log line said that there is no room for a new segment
+	fileAt   time.Time         // when to try again to make one
 }
 
 // counters since the log was opened.
 type counters struct {
-	commits, written uint64
+	commits, written, flash uint64
 }
 
 // Open takes the directory, which it creates where it is missing, brings the log to the state of its last commit and
@@ -84,6 +100,8 @@ func Open(dir string, o Options) (*Log, error) {
 	l := &Log{
 		dir: dir, o: o, log: o.Log, lock: lock,
 		poke: make(chan struct{}, 1), finished: make(chan struct{}), open: map[uint32]*Cursor{}, st: newStore(),
+		queuedOf: map[string]int64{}, lackedOf: map[string]int64{}, fullStreams: map[string]bool{},
+		refusals: map[string]uint64{}, quotaNames: quotaNames(o.Quotas), lastGap: map[uint32]uint64{},
 	}
 	if err := l.recoverFiles(); err != nil {
 		err = errors.Join(err, l.closeFiles())
