@@ -160,16 +160,19 @@ func (l *Log) atQuotaLocked(stream string) bool {
 	return lacked > 0 && l.heldLocked(stream)+l.queuedOf[stream]+lacked > l.o.Quotas[stream]
 }
 
-// logQuotas says once when a stream comes to its quota, and once when it has room again.
+// logQuotas says once when a stream comes to its quota, and once when a quarter of it is free again: between the two a stream
+// that is drained as fast as it is filled comes to its quota with each batch.
 func (l *Log) logQuotas() {
 	for _, stream := range l.quotaNames {
 		l.mu.Lock()
-		full := l.atQuotaLocked(stream)
-		changed := full != l.fullStreams[stream]
-		l.fullStreams[stream] = full
+		full, said := l.atQuotaLocked(stream), l.fullStreams[stream]
 		if !full {
 			delete(l.lackedOf, stream)
+			quota := l.o.Quotas[stream]
+			full = said && l.heldLocked(stream)+l.queuedOf[stream] > quota-quota/4
 		}
+		changed := full != said
+		l.fullStreams[stream] = full
 		l.mu.Unlock()
 		switch {
 		case changed && full:
