@@ -1,6 +1,7 @@
 package wal_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -21,7 +22,7 @@ func mount(t *testing.T, args ...string) string {
 	}
 	dir := t.TempDir()
 	command(t, "mount", append(args, dir)...)
-	t.Cleanup(func() { // the loop device goes with the mount
+	t.Cleanup(func() {
 		for range 100 {
 			if err := exec.Command("umount", dir).Run(); err == nil {
 				return
@@ -33,11 +34,16 @@ func mount(t *testing.T, args ...string) string {
 	return dir
 }
 
-func command(t *testing.T, name string, args ...string) {
+// command runs a program to its end, and returns what it says.
+func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput(); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
 		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
 	}
+	return strings.TrimSpace(string(out))
 }
 
 // ext4 makes an ext4 file system in a file and mounts it.
@@ -55,7 +61,23 @@ func ext4(t *testing.T, size int64, features, options string) string {
 	if os.Getuid() == 0 {
 		command(t, "mkfs.ext4", append(args, image)...)
 	}
-	return mount(t, "-o", "loop"+options, image)
+	return mount(t, "-o", "rw"+options, loop(t, image))
+}
+
+// loop makes a block device of a file. `mount -o loop` would ask every loop device there is for its file first, also one
+// whose file never answers.
+func loop(t *testing.T, image string) string {
+	t.Helper()
+	if os.Getuid() != 0 && os.Getenv("CI") != "true" {
+		t.Skip("needs root for a loop device")
+	}
+	device := command(t, "losetup", "--find", "--show", image)
+	t.Cleanup(func() {
+		if err := exec.Command("losetup", "--detach", device).Run(); err != nil {
+			t.Errorf("%s stays behind: %v", device, err)
+		}
+	})
+	return device
 }
 
 func kinds(t *testing.T, dir string, maxBytes int64) string {
