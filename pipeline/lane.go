@@ -40,25 +40,33 @@ func (t turn) take(ctx context.Context) error {
 
 func (t turn) give() { <-t }
 
-// takeTurns waits until it is the turn of a batch in all of its streams, which come in one order for all batches, and of its
-// Once name: the same batch may be sent again while the first one still waits for room.
+// takeTurns waits until it is the turn of a batch: of its Once name, since the same batch may be sent again while the first one
+// still waits for room, and in all of its streams, which come in one order for all batches. give ends it.
 func (l *lane) takeTurns(ctx context.Context, once string, streams []*stream) (give func(), err error) {
-	var held []turn
-	give = func() {
-		for _, t := range held {
-			t.give()
+	var held []func()
+	release := func() {
+		for _, done := range held {
+			done()
 		}
+	}
+	if once != "" {
+		done, err := l.takeOnce(ctx, once)
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, done)
 	}
 	for _, s := range streams {
 		if err := s.turn.take(ctx); err != nil {
-			give()
+			release()
 			return nil, err
 		}
-		held = append(held, s.turn)
+		held = append(held, s.turn.give)
 	}
-	if once == "" {
-		return give, nil
-	}
+	return release, nil
+}
+
+func (l *lane) takeOnce(ctx context.Context, once string) (give func(), err error) {
 	for {
 		l.mu.Lock()
 		other, busy := l.once[once]
@@ -72,12 +80,10 @@ func (l *lane) takeTurns(ctx context.Context, once string, streams []*stream) (g
 				delete(l.once, once)
 				l.mu.Unlock()
 				mine.give()
-				give()
 			}, nil
 		}
 		l.mu.Unlock()
 		if err := other.take(ctx); err != nil {
-			give()
 			return nil, err
 		}
 		other.give() // for the next one that waits
