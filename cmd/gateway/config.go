@@ -58,6 +58,9 @@ const defaultLane = "default"
 // minQuota is a few of the largest MQTT packets.
 const minQuota pipeline.Size = 1 << 20
 
+// defaultBytes is max_bytes of the default lane where the config does not mention it.
+const defaultBytes pipeline.Size = 512 << 20
+
 // loadConfig reads and checks a file. Its error is config.Errors, or what kept the file from being read.
 func loadConfig(path string) (*Config, error) {
 	content, err := readBounded(path)
@@ -81,9 +84,17 @@ func loadConfig(path string) (*Config, error) {
 		if c.Lanes == nil {
 			c.Lanes = map[string]Lane{}
 		}
-		c.Lanes[defaultLane] = Lane{MaxBytes: 512 << 20, WhenFull: "block", MaxDelay: time.Second}
+		c.Lanes[defaultLane] = Lane{MaxBytes: defaultBytes, WhenFull: "block", MaxDelay: time.Second}
 	}
 	return &c, nil
+}
+
+// laneBytes returns the max_bytes of a lane, of the default one also where it is not mentioned.
+func (c *Config) laneBytes(name string) pipeline.Size {
+	if lane, ok := c.Lanes[name]; ok || name != defaultLane {
+		return lane.MaxBytes
+	}
+	return defaultBytes
 }
 
 // readBounded refuses what cannot be a config or a secret before it takes the memory.
@@ -122,8 +133,8 @@ func (c *Config) Check() []pipeline.Problem {
 		if _, ok := c.Lanes[s.Lane]; !ok && s.Lane != defaultLane {
 			add(path+".lane", "there is no lane %q (%s)", s.Lane, have(c.Lanes))
 		}
-		if lane, ok := c.Lanes[s.Lane]; s.Quota != 0 && (s.Quota < minQuota || ok && s.Quota >= lane.MaxBytes) {
-			add(path+".quota", "%v cannot be a quota in lane %s (want at least %v and less than its max_bytes, %v)", s.Quota, s.Lane, minQuota, lane.MaxBytes)
+		if room := c.laneBytes(s.Lane); s.Quota != 0 && (s.Quota < minQuota || s.Quota >= room) {
+			add(path+".quota", "%v cannot be a quota in lane %s (want at least %v and less than its max_bytes, %v)", s.Quota, s.Lane, minQuota, room)
 		}
 		for i, u := range s.Uplinks {
 			at := fmt.Sprintf("%s.uplinks[%d]", path, i)
