@@ -218,17 +218,25 @@ func (t *txn) keepQuotas() (raised bool) {
 // slowest returns where the slowest cursor of a stream stands in this commit.
 func (t *txn) slowest(stream uint32) (seq uint64, ok bool) {
 	for i := range t.ctl.cursors {
-		if p := &t.ctl.cursors[i]; t.l.st.cursors[p.id].stream == stream && (!ok || p.seq < seq) {
+		if p := &t.ctl.cursors[i]; t.streamOf(p.id) == stream && (!ok || p.seq < seq) {
 			seq, ok = p.seq, true
 		}
 	}
 	return seq, ok
 }
 
+// streamOf returns the stream of a cursor, which this commit may have made.
+func (t *txn) streamOf(cursor uint32) uint32 {
+	if name, ok := t.names[cursor]; ok {
+		return name.stream
+	}
+	return t.l.st.cursors[cursor].stream
+}
+
 func (t *txn) raiseStream(stream uint32, to streamEnd) {
 	for i := range t.ctl.cursors {
 		p := &t.ctl.cursors[i]
-		if t.l.st.cursors[p.id].stream == stream && p.seq < to.seq {
+		if t.streamOf(p.id) == stream && p.seq < to.seq {
 			p.runs = shiftRuns(p.runs, to.seq-p.seq)
 			p.seq, p.pos = to.seq, max(p.pos, to.pos)
 		}

@@ -249,3 +249,18 @@ func textLog(b *lockedBuffer) *slog.Logger { return slog.New(slog.NewTextHandler
 
 // count returns how many lines contain text.
 func (b *lockedBuffer) count(text string) int { return strings.Count(b.String(), text) }
+
+// TestNewCursorInTheCommitOfAQuota has a commit that opens a cursor of one stream and drops records of another.
+func TestNewCursorInTheCommitOfAQuota(t *testing.T) {
+	l := open(t, t.TempDir(), wal.Options{SegmentBytes: small, Full: wal.DropOldest, MaxDelay: time.Hour, Quotas: map[string]int64{"chatty": quota}})
+	c := cursor(t, l, "u", "chatty")
+	must(t, put(t, l, batch("chatty", 1, 20, 100)))
+	c.Done(expect(t, c, "chatty", 1, 20, 100)...)
+	must(t, put(t, l, batch("chatty", 21, 39, 5_000)))
+	must(t, l.Append(t.Context(), batch("chatty", 40, 43, 5_000), nil))
+	cursor(t, l, "u", "another")
+	s := l.Stats()
+	if len(s.Ranges) != 1 || s.Ranges[0].Stream != "chatty" || s.Ranges[0].First != 21 {
+		t.Errorf("ranges %+v, want one of the chatty stream that begins at 21", s.Ranges)
+	}
+}
