@@ -113,9 +113,7 @@ func (l *Log) dropOldest(why DropReason) (bool, error) {
 		}
 	}
 	if l.needed(0) {
-		t := l.begin()
-		t.raise(why)
-		if err := t.commit(); err != nil {
+		if err := l.commitDrop(func(t *txn) { t.raise(why) }); err != nil {
 			return false, err
 		}
 		l.raiseOpen()
@@ -143,9 +141,7 @@ func (t *txn) raise(why DropReason) {
 	}
 	for stream, from := range lowest {
 		_, last := l.span(0, stream)
-		t.dropRange(stream, from+1, last, why)
-		l.log.Warn("records were dropped", "dir", l.dir, "stream", l.st.names[stream],
-			"first", from+1, "last", last, "reason", why.String())
+		t.drop(stream, from+1, last, why)
 	}
 }
 
@@ -186,7 +182,7 @@ func (l *Log) expire() error {
 		return nil
 	}
 	l.aged = time.Now()
-	limit := l.aged.Add(-l.o.MaxAge)
+	limit := l.ages.now(l.o.clock()).Add(-l.o.MaxAge)
 	if limit.Before(clockSet) {
 		return nil
 	}
@@ -248,7 +244,8 @@ func (l *Log) refuseBatches() {
 		}
 		gone = append(gone, it)
 		l.queued -= it.cost
-		l.refused += uint64(len(it.batch.Entries))
+		l.leaveLocked(it)
+		l.countRefusedLocked(&it.batch)
 	}
 	l.pending = keep
 	err := l.fullError()

@@ -22,6 +22,9 @@ type laneRun struct {
 	dir    string
 	config Lane
 	log    *slog.Logger
+	quotas map[string]int64 // of its streams
+	gaps   map[string]bool  // its streams that want gap records
+	medium mediumWatch
 
 	mu      sync.Mutex // guards the rest
 	wal     *wal.Log
@@ -38,6 +41,7 @@ func (l *laneRun) open(epochs *epochFile) error {
 		MaxBytes: int64(l.config.MaxBytes), MaxAge: l.config.MaxAge, Full: wal.Policy(l.config.WhenFull),
 		MaxDelay: l.config.MaxDelay, UrgentDelay: l.config.UrgentDelay, Codec: wal.Codec(l.config.Codec),
 		NewEpoch: epoch, Log: l.log,
+		Quotas: l.quotas, Gap: l.gapRecord,
 	})
 	if err == nil && log.Epoch() == epoch {
 		// The epoch must be on the disk before a record bears it, or a log lost together with a clock could repeat it.
