@@ -13,7 +13,7 @@ DEVICE   ?= loop
 RAM      := $(firstword $(wildcard /dev/shm) /tmp)
 export CGO_ENABLED ?= 1
 
-.PHONY: help run build test race lint bench bench-wal soak fuzz deb fmt cross setup e2e e2e-control powercut powercut-control powercut-arm powercut-arm64 \
+.PHONY: help run build test race lint bench bench-wal soak fuzz deb fmt cross setup e2e e2e-control powercut powercut-control powercut-arm powercut-arm64 salvage \
 	powercut-block powercut-block-control damage faults
 
 help: ## list these targets
@@ -88,6 +88,9 @@ powercut-arm powercut-arm64: powercut-%:
 	CGO_ENABLED=0 GOOS=linux GOARCH=$* GOARM=$(if $(filter arm,$*),7) $(GO) test -c -o build/wal-$*.test ./wal
 	@$(call rig,powercut-$*,(cd wal && $(RIG) POWERCUT_ON=' $*' POWERCUT_POINTS=$(ARM_POINTS) POWERCUT_RESULT=$(CURDIR)/build/powercut-$*.txt \
 		$(EMULATOR) ../build/wal-$*.test -test.parallel 16 -test.timeout 24h -test.run 'TestPowerCut$$'))
+
+salvage: ## damage logs and salvage them; the last line is the figure
+	@$(call rig,salvage,SALVAGE_CASES=500 SALVAGE_RESULT=$(CURDIR)/build/salvage.txt $(WAL_TEST) -run 'TestSalvage$$')
 
 damage: ## open damaged logs; the last line is the figure
 	@$(call rig,damage,DAMAGE_CASES=10000 DAMAGE_RESULT=$(CURDIR)/build/damage.txt $(WAL_TEST) -run 'TestDamage$$')

@@ -25,6 +25,8 @@
 //	00000001.seg   bbolt files, numbered without gaps; the last one is active, the others are only read
 //	*.spare        up to two drained files, kept for later segments; what they hold means nothing
 //	*.tmp          a segment being built; deleted at start
+//	SALVAGE        how a salvage ends that was begun (rebuild.go); finished at start, before anything else
+//	*.bad          damaged files that a salvage has replaced; never read
 //
 // A segment is built as .tmp or in a .spare, made durable, renamed, and the directory flushed, so a .seg is always whole.
 // A drained one is renamed to .spare, and the directory flushed before the first byte of it changes (spare.go), so a name
@@ -56,7 +58,7 @@
 //	                          varint time · varint time of the refusal (Unix ns) · reason, data (uvarint length + bytes)
 //	         "g" uvarint stream number → uvarint refused records of it that gap records have told of
 //	         "r" NUMBER     → dropped range: uvarint stream number · uvarint first · uvarint last · varint when (Unix ns)
-//	                          1 B why (1 drop_oldest, 2 max_age, 3 files were missing)
+//	                          1 B why (1 drop_oldest, 2 max_age, 3 files were missing, 5 damaged)
 //	                          NUMBER is 8 B big endian
 //	q…  "q" and a position (8 B big endian): up to 94 blocks, the first of which begins there
 //	         position of the first record (8 B big endian) → a bucket with "b" → block
@@ -130,7 +132,10 @@
 // in a goroutine of its own, or never come back. What a killed process has written and not flushed is flushed at the start,
 // before anybody sees it.
 //
-// # What is not here yet
+// # Damage
 //
-// Salvage comes later and changes no signature (docs/adr/0003-log-interface.md).
+// Verify looks at every page, block and record; Salvage makes a log of what is left; Export takes records out. They read by
+// pages and go on behind what is torn (walk.go, carve.go). In a salvaged log a block whose table of streams is empty, a
+// filler, stands for positions that were lost: its body is zeroes, one for each record. The reasons and the order of the
+// exchange are in docs/adr/0012-salvage.md.
 package wal

@@ -132,6 +132,9 @@ func (l *Log) Err() error {
 	return l.err
 }
 
+// Stopped is closed when the log has stopped, or was closed: nothing more becomes durable.
+func (l *Log) Stopped() <-chan struct{} { return l.finished }
+
 // State calls yield for each pair of Batch.State whose key has the prefix, in no order, until yield returns false. It
 // shows the last commit: what is still queued is not in it. Values must not be changed.
 func (l *Log) State(prefix string, yield func(key string, value []byte) bool) {

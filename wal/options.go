@@ -47,6 +47,9 @@ type Options struct {
 	// only their Count, and the record comes before the next one that is taken. More than 1 KiB counts as nil. Gap is
 	// called by Open and by the committer, and must not block.
 	Gap func(stream string, r DropRange) []byte
+	// Fault is for tests of those who use a log: it is asked before each commit ("commit"), and where it returns an error
+	// the commit fails with it, as with an error of the medium.
+	Fault func(op string) error
 	// Log takes one line for each change of state. Nil means silence.
 	Log *slog.Logger
 

@@ -205,7 +205,7 @@ func (t *txn) commit() error {
 	clear(t.entries) // the blocks have copies
 	t.entries, l.entries = nil, t.entries[:0]
 	t.ctl.stateSum, t.ctl.written, t.ctl.flash = l.st.sumAfter(t.changes), l.ctl.written, l.ctl.flash
-	size, written, err := l.active().write(&where, &after, t.changes, &t.ctl)
+	size, written, err := l.writeActive(&where, &after, t)
 	if err != nil {
 		l.held = t.letters
 		l.moved.Store(true)
@@ -239,6 +239,15 @@ func (t *txn) publish(blocks []block, after layout, size, written int64) {
 			delete(l.open, c.id)
 		}
 	}
+}
+
+func (l *Log) writeActive(where *placement, after *layout, t *txn) (size, written int64, err error) {
+	if l.o.Fault != nil {
+		if err := l.o.Fault("commit"); err != nil {
+			return 0, 0, err
+		}
+	}
+	return l.active().write(where, after, t.changes, &t.ctl)
 }
 
 // countLocked counts a commit and the bytes it wrote.

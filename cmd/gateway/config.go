@@ -40,6 +40,8 @@ type Lane struct {
 	WhenFull    string        `yaml:"when_full" doc:"block: sources slow down and MQTT is not acknowledged. drop_oldest and drop_newest lose records, and count them." enum:"block|drop_oldest|drop_newest" default:"block"`
 	MaxDelay    time.Duration `yaml:"max_delay" doc:"How long a reading nobody waits for may stay in memory. Longer spares the flash." default:"1s" min:"10ms" max:"1m"`
 	Codec       string        `yaml:"codec" doc:"How records are compressed: s2 costs hardly any time; zstd makes them smaller still and takes more, for a tight flash budget." enum:"s2|zstd|none" default:"s2"`
+	Verify      string        `yaml:"verify" doc:"How much of the log is looked at when the lane is opened. newest: the newest segment; full: every record, which takes as long as reading max_bytes." enum:"newest|full" default:"newest"`
+	OnDamage    string        `yaml:"on_damage" doc:"What to do when the log is damaged. stop: the lane waits for a person; salvage: it keeps what can be read and goes on, for sites nobody visits." enum:"stop|salvage" default:"stop"`
 	UrgentDelay time.Duration `yaml:"urgent_delay" doc:"How long an MQTT publish waits for company before its commit." default:"0s" min:"0s" max:"100ms"`
 }
 
@@ -59,7 +61,10 @@ func (s *Stream) promise() uplink.Promise {
 	return uplink.Promise{Delivery: uplink.Delivery(s.Delivery), Order: uplink.Order(s.Order)}
 }
 
-const defaultLane = "default"
+const (
+	defaultLane     = "default"
+	onDamageSalvage = "salvage"
+)
 
 // minQuota is a few of the largest MQTT packets.
 const minQuota pipeline.Size = 1 << 20
@@ -90,7 +95,7 @@ func loadConfig(path string) (*Config, error) {
 		if c.Lanes == nil {
 			c.Lanes = map[string]Lane{}
 		}
-		c.Lanes[defaultLane] = Lane{MaxBytes: defaultBytes, WhenFull: "block", MaxDelay: time.Second, Codec: "s2"}
+		c.Lanes[defaultLane] = Lane{MaxBytes: defaultBytes, WhenFull: "block", MaxDelay: time.Second, Codec: "s2", Verify: "newest", OnDamage: "stop"}
 	}
 	return &c, nil
 }

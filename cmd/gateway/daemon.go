@@ -143,18 +143,16 @@ func (g *gateway) run(ctx context.Context) error {
 	for _, l := range g.lanes {
 		l.doubts(time.Now()) // said before the first commit
 		// A lane that opens at once is there before the first device; one that does not must not hold up the others.
+		var a *attached
 		if err := l.open(g.epochs); err == nil {
-			g.attach(linkCtx, l, &links)
-			continue
+			a = g.attach(linkCtx, l)
 		} else if errors.Is(err, wal.ErrLocked) {
 			stop(fmt.Errorf("lane %s: %w", l.name, err))
 			break
 		}
 		links.Go(func() {
-			if err := l.openRetrying(ctx, g.epochs); err == nil {
-				g.attach(linkCtx, l, &links)
-			} else if errors.Is(err, wal.ErrLocked) {
-				stop(fmt.Errorf("lane %s: %w", l.name, err))
+			if err := g.keepLane(ctx, linkCtx, l, a); err != nil {
+				stop(err)
 			}
 		})
 	}
@@ -191,44 +189,6 @@ func (g *gateway) run(ctx context.Context) error {
 		return nil
 	}
 	return cause
-}
-
-// attach gives an opened lane to the pipeline and starts the uplinks of its streams.
-func (g *gateway) attach(ctx context.Context, l *laneRun, links *sync.WaitGroup) {
-	log, _ := l.opened()
-	for _, k := range g.links {
-		if k.lane != l {
-			continue
-		}
-		cursor, err := log.Cursor(k.uplink, k.stream, wal.Oldest)
-		if err != nil {
-			k.log.Error("cursor cannot be opened, the uplink does not run", "err", err)
-			continue
-		}
-		k.start(cursor, uplink.Env{
-			Gateway: g.config.Gateway.ID, Stream: k.stream, Epoch: log.Epoch(), Uplink: k.uplink, Log: k.log,
-			Promise: k.promise,
-		})
-		links.Go(func() {
-			if err := k.runner.Run(ctx); err != nil {
-				k.log.Error("uplink ended", "err", err)
-			}
-		})
-	}
-	// Only now, with every cursor in place, may the first record come.
-	g.pipeline.Attach(l.name, wrapLane(walLane{log}))
-	for _, c := range log.Cursors() {
-		if !slices.ContainsFunc(g.links, func(k *linkRun) bool { return k.uplink == c.Uplink && k.stream == c.Stream }) {
-			g.log.Warn("uplink is not in the config any more, its records stay in the log", "uplink", c.Uplink, "stream", c.Stream)
-		}
-	}
-}
-
-func (k *linkRun) start(cursor *wal.Cursor, env uplink.Env) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.cursor = cursor
-	k.runner = uplink.New(uplink.RunnerConfig{Driver: k.Driver, Env: env, Cursor: cursor})
 }
 
 // run opens the device and runs it, again and again until ctx ends: a port that is taken now may be free in a minute, and a

@@ -26,6 +26,12 @@ type laneRun struct {
 	gaps   map[string]bool  // its streams that want gap records
 	medium mediumWatch
 
+	fault func(op string) error // of tests; see wal.Options.Fault
+
+	// One goroutine at a time uses these: the one that keeps the lane open.
+	distrusted bool // the log has stopped: it is opened from the medium only
+	salvages   int  // in a row
+
 	mu      sync.Mutex // guards the rest
 	wal     *wal.Log
 	err     error
@@ -37,12 +43,7 @@ type laneRun struct {
 // open opens the lane's log. A lane of a new gateway, or one whose log was lost, begins a new epoch.
 func (l *laneRun) open(epochs *epochFile) error {
 	epoch := epochs.next()
-	log, err := wal.Open(l.dir, wal.Options{
-		MaxBytes: int64(l.config.MaxBytes), MaxAge: l.config.MaxAge, Full: wal.Policy(l.config.WhenFull),
-		MaxDelay: l.config.MaxDelay, UrgentDelay: l.config.UrgentDelay, Codec: wal.Codec(l.config.Codec),
-		NewEpoch: epoch, Log: l.log,
-		Quotas: l.quotas, Gap: l.gapRecord,
-	})
+	log, err := wal.Open(l.dir, l.options(epoch))
 	if err == nil && log.Epoch() == epoch {
 		// The epoch must be on the disk before a record bears it, or a log lost together with a clock could repeat it.
 		if err = epochs.save(epoch); err != nil {
@@ -56,6 +57,21 @@ func (l *laneRun) open(epochs *epochFile) error {
 		l.wal = log
 	}
 	return err
+}
+
+// options are the lane's settings in the words of the log. What has stopped is not believed until all of it was read from
+// the medium.
+func (l *laneRun) options(epoch uint64) wal.Options {
+	o := wal.Options{
+		MaxBytes: int64(l.config.MaxBytes), MaxAge: l.config.MaxAge, Full: wal.Policy(l.config.WhenFull),
+		MaxDelay: l.config.MaxDelay, UrgentDelay: l.config.UrgentDelay, Codec: wal.Codec(l.config.Codec),
+		Verify: wal.VerifyMode(l.config.Verify), NewEpoch: epoch, Log: l.log, Fault: l.fault,
+		Quotas: l.quotas, Gap: l.gapRecord,
+	}
+	if l.distrusted {
+		o.FromMedium, o.Verify = true, wal.VerifyFull
+	}
+	return o
 }
 
 // opened returns the log, or nil and the reason.
@@ -81,37 +97,6 @@ func (l *laneRun) deadLetters(uplink, stream string) uint64 {
 		})
 	}
 	return l.letters[[2]string{uplink, stream}]
-}
-
-// openRetrying opens the lane, at first at once and then again and again: a read-only or full disk may be mended while the
-// gateway runs. Damage waits for a person.
-func (l *laneRun) openRetrying(ctx context.Context, epochs *epochFile) error {
-	said := ""
-	for {
-		err := l.open(epochs)
-		if err == nil {
-			if said != "" {
-				l.log.Info("lane opened")
-			}
-			return nil
-		}
-		if errors.Is(err, wal.ErrLocked) {
-			return err
-		}
-		if said != err.Error() {
-			said = err.Error()
-			l.log.Error("lane cannot be opened, nothing is stored in it", "err", err)
-		}
-		if errors.Is(err, wal.ErrDamaged) || errors.Is(err, wal.ErrVersion) {
-			<-ctx.Done()
-			return ctx.Err()
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(10 * time.Second):
-		}
-	}
 }
 
 // wrapLane is what stands between the pipeline and the log: nothing, but in the build of the negative control (ack_early.go).

@@ -4,6 +4,9 @@
 //	edge-gateway check FILE        find every mistake of a config file
 //	edge-gateway schema            print the config's JSON Schema
 //	edge-gateway inspect DIR       show what a log directory holds, also a running gateway's
+//	edge-gateway verify DIR        read all of a log and list what is wrong with it
+//	edge-gateway salvage DIR       make a damaged log one that opens, and say what that costs
+//	edge-gateway export DIR        write the records of a stream as JSON lines
 //	edge-gateway hash-password     read a password, print its hash for the config
 //	edge-gateway version
 //
@@ -46,6 +49,10 @@ const usage = `usage: edge-gateway COMMAND
   check FILE                       find every mistake of a config file
   schema                           print the JSON Schema of the config file
   inspect [-json] DIR              show what a log directory holds, also a running gateway's
+  verify [-json] DIR               read all of a log and list what is wrong with it
+  salvage [-dry-run] DIR           make a damaged log one that opens, and say what that costs
+  export -stream NAME [-from N] [-to N] [-out FILE] DIR
+                                   write the records of a stream as JSON lines
   hash-password                    read a password, print its hash for the config
   version                          print the version
 `
@@ -95,6 +102,28 @@ func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 			return code
 		}
 		err = inspect(flags.Arg(0), *asJSON, stdout)
+	case "verify":
+		asJSON := flags.Bool("json", false, "print JSON")
+		if code := parse(flags, args[1:], 1, stderr); code != exitOK {
+			return code
+		}
+		err = verify(flags.Arg(0), *asJSON, stdout, stderr)
+	case "salvage":
+		dryRun := flags.Bool("dry-run", false, "only say what would be done")
+		if code := parse(flags, args[1:], 1, stderr); code != exitOK {
+			return code
+		}
+		err = salvage(flags.Arg(0), *dryRun, stdout, stderr)
+	case "export":
+		var sel wal.Selection
+		flags.StringVar(&sel.Stream, "stream", "", "`name` of the stream")
+		flags.Uint64Var(&sel.From, "from", 0, "first `sequence`; 0: the oldest")
+		flags.Uint64Var(&sel.To, "to", 0, "last `sequence`; 0: the newest")
+		out := flags.String("out", "", "new `file` to write to; standard output where it is missing")
+		if code := parse(flags, args[1:], 1, stderr); code != exitOK {
+			return code
+		}
+		err = export(flags.Arg(0), sel, *out, stdout, stderr)
 	case "hash-password":
 		if code := parse(flags, args[1:], 0, stderr); code != exitOK {
 			return code
@@ -118,12 +147,22 @@ func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	return code
 }
 
-// parse reads a command's flags and wants so many arguments behind them.
+// parse reads a command's flags, before and behind its arguments, of which it wants so many.
 func parse(flags *flag.FlagSet, args []string, want int, stderr io.Writer) int {
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return exitOK
+	var plain []string
+	for {
+		if err := flags.Parse(args); err != nil {
+			if errors.Is(err, flag.ErrHelp) {
+				return exitOK
+			}
+			return exitUsage
 		}
+		if flags.NArg() == 0 {
+			break
+		}
+		plain, args = append(plain, flags.Arg(0)), flags.Args()[1:]
+	}
+	if err := flags.Parse(append([]string{"--"}, plain...)); err != nil {
 		return exitUsage
 	}
 	if flags.NArg() != want {
