@@ -292,7 +292,7 @@ const pollerGoal = 4.3
 
 // reading looks like an encoded reading of 100 bytes: what does not change is most of it.
 func reading(n int) []byte {
-	text := fmt.Sprintf("\x01\x04%019d\x06boiler%28s\x00\x04degC\x00\x04%08x", 1_796_000_000_000_000_000+n*10_000_000, fmt.Sprintf("boiler/kettle/water%d", n%20), n*2654435761&0xffffffff)
+	text := fmt.Sprintf("\x01\x04%019d\x06boiler%28s\x00\x04degC\x00\x04%08x", 1_796_000_000_000_000_000+int64(n)*10_000_000, fmt.Sprintf("boiler/kettle/water%d", n%20), uint32(n)*2654435761)
 	return append([]byte(text), make([]byte, 100-len(text))...)
 }
 
