@@ -49,6 +49,7 @@ func (l *Log) recoverFiles() error {
 		}
 		l.segs = append(l.segs, &segment{
 			path: path, number: n, base: sum.header.base, first: sum.header.first, bytes: sum.bytes, newest: sum.control.newest,
+			hollow: sum.header.hollow,
 		})
 		l.ends.note(&sum.control)
 		newest = max(newest, sum.control.newest)

@@ -71,6 +71,7 @@ type segment struct {
 	bytes  int64 // used of the file
 	empty  int64 // bytes before its first record
 	newest int64 // largest time of its records; 0 without any
+	hollow bool  // its records are gone (hollow.go); never changes
 
 	mu     sync.Mutex // guards the fields below; held while a reader is in the file
 	db     *bbolt.DB  // nil while a sealed segment is not being read

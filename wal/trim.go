@@ -47,6 +47,9 @@ func (l *Log) free() error {
 			return err
 		}
 	}
+	if err := l.hollowOut(); err != nil {
+		return err
+	}
 	// The active segment goes too when that is what it takes to have room again.
 	l.mu.Lock()
 	want := l.wanted
