@@ -13,7 +13,8 @@ func TestStalledStreamKeepsNothingButItsOwnSegments(t *testing.T) {
 	dir := t.TempDir()
 	o := wal.Options{SegmentBytes: middling, MaxBytes: 2 << 20}
 	l := open(t, dir, o)
-	busy, stalled := cursor(t, l, "u", "busy"), cursor(t, l, "u", "stalled")
+	busy := cursor(t, l, "u", "busy")
+	cursor(t, l, "u", "stalled")
 	must(t, put(t, l, batch("stalled", 1, 1, 10)))
 	for n := 1; n <= 40; n++ { // four times max_bytes
 		must(t, put(t, l, batch("busy", n, n, 200_000)))
@@ -39,7 +40,8 @@ func TestStalledStreamKeepsNothingButItsOwnSegments(t *testing.T) {
 		t.Errorf("inspect: %d segments, %v", len(r.Segments), err)
 	}
 	l = open(t, dir, o)
-	stalled, busy = cursor(t, l, "u", "stalled"), cursor(t, l, "u", "busy")
+	busy = cursor(t, l, "u", "busy")
+	stalled := cursor(t, l, "u", "stalled")
 	must(t, put(t, l, batch("busy", 41, 41, 10)))
 	expect(t, busy, "busy", 41, 41, 10)
 	stalled.Done(expect(t, stalled, "stalled", 1, 2, 10)...)
