@@ -41,6 +41,7 @@
 //	h  "h" → header, written once:
 //	         uvarint version (2) · 16 B id of the log · uvarint epoch · uvarint number · uvarint base position
 //	         varint created (Unix ns) · uvarint n · n × uvarint newest sequence before base, by stream number
+//	         1 where its records are gone because no cursor needed them (hollow.go), nothing otherwise
 //	c  "c" → control, written by each commit:
 //	         uvarint position of the newest record · varint largest time in this segment (Unix ns, 0: none)
 //	         uvarint dead letters lost · uvarint records refused · uvarint newest dead letter · uvarint newest dropped range
@@ -106,7 +107,8 @@
 //
 // A stream with a quota is bounded for itself: by the data that its slowest cursor has not passed. That is known exactly at the
 // end of each commit (of the last 256, further back of fewer, after a restart at the ends of segments) and estimated between.
-// Space comes back from the front only, so what one stream has waiting keeps the segments behind it too, whatever is in them.
+// What one stream has waiting keeps the segments that hold a part of it, whatever else is in them. A segment behind them that no
+// cursor needs is replaced by a hollow one of a few pages, which keeps the chain of segments whole.
 //
 // Age is counted by a clock of its own (age.go), which no step of the wall clock can make jump.
 //

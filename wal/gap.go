@@ -2,6 +2,7 @@ package wal
 
 import (
 	"encoding/binary"
+	"maps"
 	"slices"
 )
 
@@ -25,7 +26,7 @@ func (t *txn) drop(stream uint32, first, last uint64, why DropReason) {
 	t.dropRange(stream, first, last, why)
 	r := DropRange{Stream: t.l.st.names[stream], First: first, Last: last, Count: last - first + 1, When: t.now, Why: why}
 	t.dropped = append(t.dropped, owedGap{stream, r})
-	if first == last && first == t.l.lastGap[stream] {
+	if gap := t.l.lastGap[stream]; gap == first && last-first == 0 {
 		return // a gap record alone: or a log that nobody reads would tell of its own telling for ever
 	}
 	if t.noGaps {
@@ -82,9 +83,7 @@ func (t *txn) settleGapsLocked() {
 	l := t.l
 	l.owedGaps = append(slices.Clone(l.owedGaps[t.paid:]), t.owed...)
 	l.owedGaps = l.owedGaps[max(0, len(l.owedGaps)-maxOwed):]
-	for stream, seq := range t.gaps {
-		l.lastGap[stream] = seq
-	}
+	maps.Copy(l.lastGap, t.gaps)
 }
 
 // logDropped says which records a commit has dropped.

@@ -38,7 +38,7 @@ func gapOf(t *testing.T, data []byte) (r wal.DropRange, ok bool) {
 }
 
 // readAll reads what a cursor has before it.
-func readAll(t *testing.T, l *wal.Log, c *wal.Cursor) []wal.Record {
+func readAll(t *testing.T, c *wal.Cursor) []wal.Record {
 	t.Helper()
 	var out []wal.Record
 	for n := c.Lag().Records; uint64(len(out)) < n; {
@@ -63,7 +63,7 @@ func TestGapRecordStandsInTheStreamForEachDrop(t *testing.T) {
 		ranges[fmt.Sprint(r.Stream, r.First, r.Last, r.Count)] = r
 	}
 	told := 0
-	recs := readAll(t, l, cursor(t, l, "u", "s"))
+	recs := readAll(t, cursor(t, l, "u", "s"))
 	for i, r := range recs {
 		if i > 0 && r.Seq != recs[i-1].Seq+1 {
 			t.Fatalf("record %d follows %d", r.Seq, recs[i-1].Seq)
@@ -78,7 +78,7 @@ func TestGapRecordStandsInTheStreamForEachDrop(t *testing.T) {
 	if told < 2 {
 		t.Errorf("%d gap records in the %d records that are left", told, len(recs))
 	}
-	for _, r := range readAll(t, l, cursor(t, l, "u", "deaf")) {
+	for _, r := range readAll(t, cursor(t, l, "u", "deaf")) {
 		if _, ok := gapOf(t, r.Data); ok {
 			t.Errorf("a gap record in a stream that does not want it: %d", r.Seq)
 		}
@@ -106,7 +106,7 @@ func TestRefusedRecordsAreToldOfWhenThereIsRoomAgain(t *testing.T) {
 	c.Done(expect(t, c, "s", 6, 10, 10_000)...)
 	must(t, put(t, l, batch("s", 12, 12, 10)))
 	must(t, put(t, l, batch("s", 13, 13, 10)))
-	recs := readAll(t, l, c)
+	recs := readAll(t, c)
 	if len(recs) != 3 || recs[0].Seq != 11 || recs[2].Seq != 13 {
 		t.Fatalf("%d records, want the gap record and two", len(recs))
 	}
@@ -117,7 +117,7 @@ func TestRefusedRecordsAreToldOfWhenThereIsRoomAgain(t *testing.T) {
 	closeLog(t, l)
 	l = open(t, dir, o)
 	must(t, put(t, l, batch("s", 15, 15, 10)))
-	recs = readAll(t, l, cursor(t, l, "u", "s"))
+	recs = readAll(t, cursor(t, l, "u", "s"))
 	if g, ok := gapOf(t, recs[len(recs)-2].Data); !ok || g.Count != 10 {
 		t.Errorf("record %d is %q, want a gap record of 10 refused records", recs[len(recs)-2].Seq, recs[len(recs)-2].Data)
 	}
@@ -150,7 +150,7 @@ func TestGapRecordsAreOwedOnAFullDisk(t *testing.T) {
 	disk.Full.Store(false)
 	must(t, within(t, result))
 	told := uint64(0)
-	for _, r := range readAll(t, l, c) {
+	for _, r := range readAll(t, c) {
 		if g, ok := gapOf(t, r.Data); ok {
 			told += g.Count
 		}
@@ -214,7 +214,7 @@ func gapsAreRight(t *testing.T, replica *wal.Replica, when string) (dropped bool
 	}
 	ranges := l.Stats().Ranges
 	told := map[uint64]bool{}
-	for _, r := range readAll(t, l, cursor(t, l, "u", "s")) {
+	for _, r := range readAll(t, cursor(t, l, "u", "s")) {
 		g, ok := gapOf(t, r.Data)
 		if !ok {
 			continue
@@ -291,7 +291,7 @@ const pollerGoal = 4.3
 
 // reading looks like an encoded reading of 100 bytes: what does not change is most of it.
 func reading(n int) []byte {
-	text := fmt.Sprintf("\x01\x04%019d\x06boiler%28s\x00\x04degC\x00\x04%08x", 1_796_000_000_000_000_000+n*10_000_000, fmt.Sprintf("boiler/kettle/water%d", n%20), n*2654435761&0xffffffff)
+	text := fmt.Sprintf("\x01\x04%019d\x06boiler%28s\x00\x04degC\x00\x04%08x", 1_796_000_000_000_000_000+int64(n)*10_000_000, fmt.Sprintf("boiler/kettle/water%d", n%20), uint32(n)*2654435761)
 	return append([]byte(text), make([]byte, 100-len(text))...)
 }
 

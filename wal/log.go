@@ -250,7 +250,13 @@ func (l *Log) block(pos uint64) (b block, seg *segment, ok bool, err error) {
 			l.mu.Unlock()
 			continue
 		}
-		seg := l.segs[segmentOf(l.segs, pos)]
+		i := segmentOf(l.segs, pos)
+		seg := l.segs[i]
+		if seg.hollow && i+1 < len(l.segs) {
+			pos = l.segs[i+1].base // no cursor needs what was here
+			l.mu.Unlock()
+			continue
+		}
 		l.mu.Unlock()
 		b, err := seg.read(pos, &l.unpacker)
 		if errors.Is(err, errGone) {

@@ -75,7 +75,7 @@ func Free(path string) (int64, error) {
 	if err := unix.Statfs(path, &st); err != nil {
 		return 0, fmt.Errorf("free space of %s: %w", path, err)
 	}
-	return int64(st.Bavail) * int64(st.Bsize), nil
+	return int64(st.Bavail * uint64(st.Bsize)), nil
 }
 
 // existing returns the nearest directory above that is there, without symbolic links.

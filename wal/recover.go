@@ -55,7 +55,8 @@ func (l *Log) recoverFiles() error {
 			return err
 		}
 		l.segs = append(l.segs, &segment{
-			disk: onDisk(info), path: path, number: n, base: sum.header.base, first: sum.header.first, bytes: sum.bytes, newest: sum.control.newest,
+			path: path, number: n, base: sum.header.base, first: sum.header.first, bytes: sum.bytes, disk: onDisk(info),
+			newest: sum.control.newest, hollow: sum.header.hollow,
 		})
 		l.ends.note(&sum.control)
 		newest = max(newest, sum.control.newest)

@@ -47,6 +47,9 @@ func (l *Log) free() error {
 			return err
 		}
 	}
+	if err := l.hollowOut(); err != nil {
+		return err
+	}
 	// The active segment goes too when that is what it takes to have room again.
 	l.mu.Lock()
 	want := l.wanted
@@ -207,6 +210,9 @@ func (l *Log) outOfSpace(items []*item, cause error) (again bool, err error) {
 	l.inflight = nil
 	l.stuck = len(items) > 0 && !slices.ContainsFunc(items, func(it *item) bool { return it.change == nil })
 	l.mu.Unlock()
+	if again, err := l.spareRoom(); again || err != nil {
+		return again, err
+	}
 	switch l.o.Full {
 	case Block:
 	case DropNewest:

@@ -24,12 +24,14 @@ func TestGapRecordIsWhatThePayloadPageSays(t *testing.T) {
 		want string
 	}{
 		{
-			"a range", wal.DropRange{First: 41, Last: 140, Count: 100, When: when, Why: wal.DroppedFull},
-			`{"gap":{"first":41,"last":140,"count":100,"reason":"drop_oldest","time":"2026-11-29T20:56:12Z"}}`,
+			name: "a range",
+			r:    wal.DropRange{First: 41, Last: 140, Count: 100, When: when, Why: wal.DroppedFull},
+			want: `{"gap":{"first":41,"last":140,"count":100,"reason":"drop_oldest","time":"2026-11-29T20:56:12Z"}}`,
 		},
 		{
-			"refused records", wal.DropRange{Count: 7, When: when, Why: wal.Refused},
-			`{"gap":{"count":7,"reason":"drop_newest","time":"2026-11-29T20:56:12Z"}}`,
+			name: "refused records",
+			r:    wal.DropRange{Count: 7, When: when, Why: wal.Refused},
+			want: `{"gap":{"count":7,"reason":"drop_newest","time":"2026-11-29T20:56:12Z"}}`,
 		},
 	}
 	for _, tt := range tests {
