@@ -46,7 +46,7 @@ var background = map[wal.Call]bool{wal.PlainWrite: true, wal.PlainFlush: true, w
 
 // TestFaults plays a scene again and again, and each time makes another call fail.
 func TestFaults(t *testing.T) {
-	most := 12 // cases of each sweep
+	most := 6 // cases of each sweep
 	if v := os.Getenv("FAULT_CASES"); v != "" {
 		var err error
 		most, err = strconv.Atoi(v)

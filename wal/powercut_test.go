@@ -64,7 +64,7 @@ func newScene(t *testing.T, p profile, seed uint64, dir string) *scene {
 
 // TestPowerCut records logs at work, and rebuilds and opens what a power cut at each of their writes could leave.
 func TestPowerCut(t *testing.T) {
-	want := 1500
+	want := 900
 	if v := os.Getenv("POWERCUT_POINTS"); v != "" {
 		var err error
 		want, err = strconv.Atoi(v)
