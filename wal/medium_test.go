@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -353,9 +354,19 @@ func (p *Replica) Build(m *Medium, v Variant, rnd *rand.Rand) error {
 		if len(arrived) > 0 {
 			p.buf = content
 		}
-		if err := os.WriteFile(filepath.Join(p.Dir, name), content, 0o600); err != nil {
+		if err := overwrite(filepath.Join(p.Dir, name), content); err != nil {
 			return fmt.Errorf("build %s: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// overwrite is os.WriteFile, which gives the pages of the file back first and takes as many others then.
+func overwrite(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(content, 0)
+	return errors.Join(err, f.Truncate(int64(len(content))), f.Close())
 }
