@@ -95,7 +95,7 @@ func (l *Log) due(movedAt time.Time) (wait time.Duration, closing bool) {
 		blocked := l.noSpace != nil && now.Before(l.retryAt)
 		for _, it := range l.pending {
 			switch {
-			case it.change != nil && !(blocked && l.stuck):
+			case it.change != nil && (!blocked || !l.stuck):
 				sooner(it.at)
 			case blocked:
 			case it.batch.Urgent:
