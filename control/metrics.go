@@ -44,6 +44,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	for i := range s.Lanes {
 		e.lane(&s.Lanes[i])
 	}
+	e.flash(&s.Flash)
 }
 
 // exposition writes metrics. Labels are given as name, value, name, value and so on.
@@ -75,7 +76,27 @@ func (e exposition) device(d *Device) {
 
 func (e exposition) stream(st *Stream) {
 	e.counter("stream_records_total", "Records stored since the log began.", float64(st.Records), "stream", st.Name)
+	e.gauge("stream_waiting_bytes", "Data that waits for the slowest uplink.", float64(st.Waiting), "stream", st.Name)
+	if st.Quota > 0 {
+		e.gauge("stream_quota_bytes", "Data that may wait for the slowest uplink (quota).", float64(st.Quota), "stream", st.Name)
+	}
+	e.counter("stream_dropped_records_total", "Records dropped before each uplink had them, since the log began.", float64(st.Dropped), "stream", st.Name)
+	e.counter("stream_refused_records_total", "Records refused by the log since it began: lane or quota full.", float64(st.RefusedEver), "stream", st.Name)
 	e.counter("stream_refused_messages_total", "Messages not taken since the start: lane full or stopped.", float64(st.Refused), "stream", st.Name)
+}
+
+// flash says nothing of a budget or a rate that is not known: a 0 would be a value.
+func (e exposition) flash(f *Flash) {
+	e.counter("flash_written_bytes_total", "Bytes that the lanes have cost the flash memory since their logs began, in whole pages of 16 KiB.", float64(f.Written))
+	if f.Budget > 0 {
+		e.gauge("flash_budget_bytes", "Bytes that the flash memory may be written in its life (flash_budget).", float64(f.Budget))
+	}
+	if f.PerDay > 0 {
+		e.gauge("flash_written_bytes_per_day", "Present rate at which the lanes wear the flash memory.", f.PerDay)
+	}
+	if f.Lasts > 0 {
+		e.gauge("flash_lasts_seconds", "Forecast until flash_budget is used up, at the present rate.", f.Lasts.Seconds())
+	}
 }
 
 func (e exposition) uplink(u *Uplink) {
@@ -98,6 +119,10 @@ func (e exposition) lane(l *Lane) {
 	e.gauge("lane_full_in_seconds", "Forecast until the lane is full; 0 when it is not growing.", l.FullIn.Seconds(), "lane", l.Name)
 	e.gauge("lane_segments", "Segment files of the lane.", float64(l.Segments), "lane", l.Name)
 	e.gauge("lane_epoch", "Number of this life of the log.", float64(l.Epoch), "lane", l.Name)
+	e.gauge("lane_held_bytes", "Size on disk of what an uplink has not confirmed, and of all that came after it.", float64(l.Held), "lane", l.Name)
+	e.gauge("lane_doubts", "Reasons not to trust the medium under the lane, as the page lists them.", float64(len(l.Doubts)), "lane", l.Name)
+	e.counter("lane_written_bytes_total", "Bytes handed to the disk since the log began.", float64(l.Written), "lane", l.Name)
+	e.counter("lane_flash_bytes_total", "Bytes handed to the disk since the log began, in whole flash pages of 16 KiB.", float64(l.Flash), "lane", l.Name)
 	e.counter("lane_commits_total", "Commits written to stable storage.", float64(l.Commits), "lane", l.Name)
 	e.counter("lane_dropped_records_total", "Records dropped by drop_oldest and max_age since the log began.", float64(l.Dropped), "lane", l.Name)
 	e.counter("lane_refused_records_total", "Records refused by drop_newest since the log began.", float64(l.Refused), "lane", l.Name)

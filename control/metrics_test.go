@@ -23,12 +23,13 @@ func metricsStatus() control.Status {
 			{Name: "boiler", Status: device.Status{State: device.Up, Counters: map[string]uint64{"requests_total": 41, "errors_total": 2}}},
 			{Name: "broker", Status: device.Status{State: device.Degraded, Counters: map[string]uint64{"requests_total": 7, "Odd name_total": 1, "open": 3}}},
 		},
-		Streams: []control.Stream{{Name: "plant", Records: 1204, Refused: 1}},
+		Streams: []control.Stream{{Name: "plant", Records: 1204, Refused: 1, Waiting: 10, Quota: 20, Dropped: 3, RefusedEver: 4}},
+		Flash:   control.Flash{Budget: 1000, Years: 5, Written: 400, PerDay: 10, Lasts: 60 * 24 * time.Hour},
 		Uplinks: []control.Uplink{{
 			Name: "cloud\xff", Stream: "plant", State: control.Waiting, Acked: 1200, DeadLetters: 1,
 			LastAck: time.Unix(1_790_000_100, 500e6), Backlog: control.Backlog{Records: 4, Bytes: 400, Age: 90 * time.Second},
 		}},
-		Lanes: []control.Lane{{Name: "default", State: control.LaneFull, Epoch: 2, Bytes: 10, MaxBytes: 20, Segments: 1, FullIn: time.Minute, Commits: math.MaxUint32, Dropped: 5, Refused: 6}},
+		Lanes: []control.Lane{{Name: "default", State: control.LaneFull, Epoch: 2, Bytes: 10, MaxBytes: 20, Segments: 1, FullIn: time.Minute, Commits: math.MaxUint32, Dropped: 5, Refused: 6, Held: 9, Written: 300, Flash: 400}},
 	}
 }
 
@@ -70,6 +71,27 @@ edge_gateway_device_odd_name_total{device="broker"} 1
 edge_gateway_lane_state{lane="default",state="full"} 1
 edge_gateway_lane_state{lane="default",state="ok"} 0
 edge_gateway_lane_state{lane="default",state="stopped"} 0
+# HELP edge_gateway_flash_budget_bytes Bytes that the flash memory may be written in its life (flash_budget).
+# TYPE edge_gateway_flash_budget_bytes gauge
+edge_gateway_flash_budget_bytes 1000
+# HELP edge_gateway_flash_lasts_seconds Forecast until flash_budget is used up, at the present rate.
+# TYPE edge_gateway_flash_lasts_seconds gauge
+edge_gateway_flash_lasts_seconds 5.184e+06
+# HELP edge_gateway_flash_written_bytes_total Bytes that the lanes have cost the flash memory since their logs began, in whole pages of 16 KiB.
+# TYPE edge_gateway_flash_written_bytes_total counter
+edge_gateway_flash_written_bytes_total 400
+# HELP edge_gateway_lane_flash_bytes_total Bytes handed to the disk since the log began, in whole flash pages of 16 KiB.
+# TYPE edge_gateway_lane_flash_bytes_total counter
+edge_gateway_lane_flash_bytes_total{lane="default"} 400
+# HELP edge_gateway_lane_held_bytes Size on disk of what an uplink has not confirmed, and of all that came after it.
+# TYPE edge_gateway_lane_held_bytes gauge
+edge_gateway_lane_held_bytes{lane="default"} 9
+# HELP edge_gateway_stream_quota_bytes Data that may wait for the slowest uplink (quota).
+# TYPE edge_gateway_stream_quota_bytes gauge
+edge_gateway_stream_quota_bytes{stream="plant"} 20
+# HELP edge_gateway_stream_refused_records_total Records refused by the log since it began: lane or quota full.
+# TYPE edge_gateway_stream_refused_records_total counter
+edge_gateway_stream_refused_records_total{stream="plant"} 4
 # HELP edge_gateway_problems Problems that need a person, as the page lists them.
 # TYPE edge_gateway_problems gauge
 edge_gateway_problems{severity="error"} 1

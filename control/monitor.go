@@ -10,6 +10,10 @@ const (
 	samplePeriod = time.Second
 	rateWindow   = 10 * time.Second
 	growthWindow = 60 * time.Second // longer than a stall of the far broker that mends itself
+
+	fillWindow = 10 * time.Minute // over which the growth of a lane is measured
+	wearWindow = 24 * time.Hour   // over which the wear of the flash memory is measured: a day has its shifts
+	wearLeast  = time.Hour        // before that nothing is said of it
 )
 
 // Monitor takes a picture of the gateway once a second and adds what only the run of time can tell: rates, forecasts and
@@ -21,6 +25,8 @@ type Monitor struct {
 	history  []sample                // oldest first, growthWindow long
 	troubles map[uplinkKey]time.Time // since when an uplink has not delivered
 	losses   map[lossKey]loss
+	fill     map[string]*trend // what each lane holds
+	wear     map[string]*trend // what each lane has cost the flash memory
 
 	mu      sync.Mutex // guards the fields below
 	last    Status
@@ -47,6 +53,8 @@ func NewMonitor(gather func() Status) *Monitor {
 		gather:   gather,
 		troubles: map[uplinkKey]time.Time{},
 		losses:   map[lossKey]loss{},
+		fill:     map[string]*trend{},
+		wear:     map[string]*trend{},
 		changed:  make(chan struct{}),
 	}
 }
@@ -89,6 +97,7 @@ func (m *Monitor) sample(now time.Time) {
 	m.remember(now, &s)
 	m.addRates(now, &s)
 	m.addForecasts(now, &s)
+	m.addWear(now, &s)
 	s.Problems = m.problems(now, &s)
 
 	m.mu.Lock()
@@ -143,30 +152,3 @@ func rate(before, now uint64, elapsed time.Duration) float64 {
 	}
 	return float64(now-before) / elapsed.Seconds()
 }
-
-// addForecasts estimates from the growth of the backlogs when a lane will be full. The lane's own size would tell less:
-// segments come and go in steps that are larger than what arrives in a minute.
-func (m *Monitor) addForecasts(now time.Time, s *Status) {
-	old := m.before(now, growthWindow)
-	elapsed := now.Sub(old.at)
-	if elapsed < rateWindow {
-		return
-	}
-	for i := range s.Lanes {
-		l := &s.Lanes[i]
-		var before, after uint64
-		for _, st := range s.Streams {
-			if st.Lane == l.Name {
-				before += old.streams[st.Name].backlog.Bytes
-				after += st.Backlog.Bytes
-			}
-		}
-		if room := l.MaxBytes - l.Bytes; after > before && room > 0 {
-			seconds := float64(room) / (float64(after-before) / elapsed.Seconds())
-			l.FullIn = time.Duration(min(seconds, maxForecast.Seconds()) * float64(time.Second))
-		}
-	}
-}
-
-// maxForecast bounds what a forecast from one minute's growth may claim.
-const maxForecast = 365 * 24 * time.Hour

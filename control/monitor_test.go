@@ -45,7 +45,7 @@ func healthy(second int) control.Status {
 		Devices: []control.Device{{Name: "boiler", Status: device.Status{State: device.Up}}},
 		Streams: []control.Stream{{Name: "plant", Lane: "default", Records: n}},
 		Uplinks: []control.Uplink{{Name: "cloud", Stream: "plant", State: control.Sending, Acked: n - 1000}},
-		Lanes:   []control.Lane{{Name: "default", State: control.LaneOK, Bytes: 16 << 20, MaxBytes: 1 << 30}},
+		Lanes:   []control.Lane{{Name: "default", State: control.LaneOK, Bytes: 16 << 20, MaxBytes: 1 << 30, Room: -1}},
 	}
 }
 
@@ -81,11 +81,12 @@ func TestCounterThatBeginsAnewHasNoRate(t *testing.T) {
 	}
 }
 
-func TestLaneIsForecastFromTheGrowthOfItsBacklogs(t *testing.T) {
+func TestLaneIsForecastFromTheGrowthOfWhatItHolds(t *testing.T) {
 	s := watch(t, 90, func(second int) control.Status {
 		s := healthy(second)
 		s.Streams[0].Backlog = control.Backlog{Records: uint64(10 * second), Bytes: uint64(1000 * second), Age: time.Duration(second) * time.Second}
-		s.Lanes[0].Bytes, s.Lanes[0].MaxBytes = 6_400_000, 10_000_000
+		s.Lanes[0].Bytes, s.Lanes[0].MaxBytes, s.Lanes[0].Room = 6_400_000, 10_000_000, -1
+		s.Lanes[0].Held = int64(1000 * second)
 		return s
 	})
 	if got := s.Lanes[0].FullIn; got != time.Hour {

@@ -43,6 +43,7 @@ func (m *Monitor) problems(now time.Time, s *Status) []Problem {
 	for i := range s.Streams {
 		list = m.growing(list, now, s, &s.Streams[i])
 	}
+	list = flashProblems(list, &s.Flash)
 	if s.Time.Year() < 2026 {
 		list = append(list, Problem{
 			Warning, "gateway",
@@ -64,6 +65,9 @@ func (s Severity) rank() int {
 
 func (m *Monitor) laneProblems(list []Problem, now time.Time, s *Status, l *Lane) []Problem {
 	where := "lane " + l.Name
+	for _, d := range l.Doubts {
+		list = append(list, Problem{Warning, where, d.Text, d.Hint})
+	}
 	switch l.State {
 	case LaneStopped:
 		list = append(list, Problem{
@@ -101,6 +105,13 @@ func (m *Monitor) laneProblems(list []Problem, now time.Time, s *Status, l *Lane
 }
 
 func (m *Monitor) refusals(list []Problem, now time.Time, st *Stream) []Problem {
+	if st.Full {
+		list = append(list, Problem{
+			Warning, "stream " + st.Name,
+			fmt.Sprintf("It is at its quota: %s of %s wait for its slowest uplink.", BytesText(st.Waiting), BytesText(st.Quota)),
+			"Only this stream is held up or loses records. Bring its uplink back, or raise its quota.",
+		})
+	}
 	n, ok := m.lost(lossKey{"stream", st.Name}, st.Refused, now, time.Time{})
 	if !ok {
 		return list

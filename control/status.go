@@ -20,6 +20,18 @@ type Status struct {
 	Streams  []Stream
 	Uplinks  []Uplink
 	Lanes    []Lane
+	Flash    Flash
+}
+
+// Flash is the wear of the flash memory by all lanes together.
+type Flash struct {
+	Budget uint64 // bytes that it may be written in its life; 0 where that is not known
+	Years  int    // how long it has to last
+	// Written is what the lanes have cost it since their logs began. PerDay is the present rate, over at least an hour and
+	// at most a day; 0 before. Lasts is the forecast until the budget is used up; 0 where nothing can be said.
+	Written uint64
+	PerDay  float64
+	Lasts   time.Duration
 }
 
 // Severity ranks a Problem.
@@ -67,6 +79,15 @@ type Stream struct {
 	Rate    float64
 	// Backlog is that of the uplink furthest behind.
 	Backlog Backlog
+	// Waiting is the data that waits for the slowest uplink, bounded by Quota where that is not 0. Full says that the stream
+	// is at its quota.
+	Waiting uint64
+	Quota   uint64
+	Full    bool
+	// Dropped counts records that went before each uplink had them, RefusedEver those that were never taken because the lane
+	// or the quota was full, both since the log began.
+	Dropped     uint64
+	RefusedEver uint64
 	// Refused counts messages that were not taken since the start: lane full or stopped.
 	Refused uint64
 }
@@ -117,6 +138,11 @@ const (
 	LaneStopped LaneState = "stopped" // I/O error, damage, or it could not be opened; Error says which
 )
 
+// Doubt is a reason not to trust the medium under a lane, in the words of the log.
+type Doubt struct {
+	Kind, Text, Hint string
+}
+
 // Lane is one log directory.
 type Lane struct {
 	Name     string
@@ -126,6 +152,11 @@ type Lane struct {
 	Bytes    int64 // on disk
 	MaxBytes int64
 	Segments int
+	Held     int64  // of Bytes, from the first record on that an uplink has not confirmed
+	Room     int64  // free on its disk; negative where that is not known
+	Written  uint64 // bytes handed to the disk since the log began
+	Flash    uint64 // the same as flash memory programs it
+	Doubts   []Doubt
 	// FullIn is the forecast until max_bytes at the present rate; 0 when the lane is not growing.
 	FullIn  time.Duration
 	Commits uint64

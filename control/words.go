@@ -22,6 +22,21 @@ func DurationText(d time.Duration) string {
 	}
 }
 
+// YearsText says a long time for a person: "7.2 years", "5 months", "12 d".
+func YearsText(d time.Duration) string {
+	const year = 8766 * time.Hour
+	switch {
+	case d >= 100*year:
+		return "more than 100 years"
+	case d >= year:
+		return figures(float64(d)/float64(year)) + " years"
+	case d >= year/6:
+		return fmt.Sprintf("%d months", int64(d/(year/12)))
+	default:
+		return DurationText(d)
+	}
+}
+
 // BytesText says n for a person, with three figures: "0 B", "812 kB", "14.2 MB", "1.05 GB".
 func BytesText(n uint64) string {
 	if n < 1000 {

@@ -12,16 +12,82 @@ const (
 	oncePrefix      = "once/"      // then the Once name
 )
 
-// lane is the pipeline's side of one lane: it keeps processing and appending in one order, and holds the state that
-// decides over the next message. turn is a mutex whose wait a context can end, since appending may wait for room.
+// lane is the pipeline's side of one lane: it keeps processing and appending of each stream in one order, and holds the
+// state that decides over the next message. Streams do not wait for each other: one of them may be at its quota.
 type lane struct {
 	name      string
 	isDefault bool
-	turn      chan struct{}
 
-	mu    sync.Mutex        // guards what follows; held for a moment only, while turn may be held for long
+	mu    sync.Mutex        // guards what follows; held for a moment only, while a turn may be held for long
 	log   Lane              // nil until attached
 	state map[string][]byte // as of the last Append, which is ahead of the last commit
+	once  map[string]turn   // Once names whose batch is being put
+}
+
+// turn is a mutex whose wait a context can end, since appending may wait for room.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t turn) give() { <-t }
+
+// takeTurns waits until it is the turn of a batch: of its Once name, since the same batch may be sent again while the first one
+// still waits for room, and in all of its streams, which come in one order for all batches. give ends it.
+func (l *lane) takeTurns(ctx context.Context, once string, streams []*stream) (give func(), err error) {
+	var held []func()
+	release := func() {
+		for _, done := range held {
+			done()
+		}
+	}
+	if once != "" {
+		done, err := l.takeOnce(ctx, once)
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, done)
+	}
+	for _, s := range streams {
+		if err := s.turn.take(ctx); err != nil {
+			release()
+			return nil, err
+		}
+		held = append(held, s.turn.give)
+	}
+	return release, nil
+}
+
+func (l *lane) takeOnce(ctx context.Context, once string) (give func(), err error) {
+	for {
+		l.mu.Lock()
+		other, busy := l.once[once]
+		if !busy {
+			mine := newTurn()
+			mine <- struct{}{}
+			l.once[once] = mine
+			l.mu.Unlock()
+			return func() {
+				l.mu.Lock()
+				delete(l.once, once)
+				l.mu.Unlock()
+				mine.give()
+			}, nil
+		}
+		l.mu.Unlock()
+		if err := other.take(ctx); err != nil {
+			return nil, err
+		}
+		other.give() // for the next one that waits
+	}
 }
 
 func (l *lane) attach(log Lane) {
@@ -44,12 +110,11 @@ func (l *lane) concerns(b *Batch) bool {
 
 // put processes the batch for the lane's streams and appends the result. The ticket learns of the commit.
 func (l *lane) put(ctx context.Context, b *Batch, streams []*stream, t *ticket) error {
-	select {
-	case l.turn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	give, err := l.takeTurns(ctx, b.Once, streams)
+	if err != nil {
+		return err
 	}
-	defer func() { <-l.turn }()
+	defer give()
 
 	l.mu.Lock()
 	log := l.log

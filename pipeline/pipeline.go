@@ -55,6 +55,7 @@ type stream struct {
 	Stream
 	lane  *lane
 	steps []step
+	turn  turn
 
 	refused atomic.Uint64
 }
@@ -70,7 +71,7 @@ type step struct {
 func New(streams []Stream, laneNames []string, defaultLane string) (*Pipeline, error) {
 	p := &Pipeline{clock: newClockSource(), sources: make(map[string]*source)}
 	for _, name := range laneNames {
-		p.lanes = append(p.lanes, &lane{name: name, isDefault: name == defaultLane, turn: make(chan struct{}, 1)})
+		p.lanes = append(p.lanes, &lane{name: name, isDefault: name == defaultLane, once: map[string]turn{}})
 	}
 	slices.SortFunc(p.lanes, func(a, b *lane) int { return strings.Compare(a.name, b.name) })
 	for _, s := range streams {
@@ -78,7 +79,7 @@ func New(streams []Stream, laneNames []string, defaultLane string) (*Pipeline, e
 		if i < 0 {
 			return nil, fmt.Errorf("stream %s: there is no lane %q", s.Name, s.Lane)
 		}
-		st := &stream{Stream: s, lane: p.lanes[i]}
+		st := &stream{Stream: s, lane: p.lanes[i], turn: newTurn()}
 		for n, config := range s.Steps {
 			kind, proc := config.processor()
 			if proc == nil {

@@ -14,6 +14,7 @@ type item struct {
 	done   func(error)
 	at     time.Time
 	change func(*txn) // for a cursor: what it changes; nil for a batch
+	parts  []part     // of a batch: what counts against quotas
 }
 
 // isEmpty tells whether the item writes nothing: its callback only waits for what was appended before it.
@@ -21,7 +22,7 @@ func (it *item) isEmpty() bool {
 	return it.change == nil && len(it.batch.Entries) == 0 && len(it.batch.State) == 0
 }
 
-// waiter is an item that waits for room. Waiters enter in the order they came.
+// waiter is an item that waits for room. Waiters enter in the order they came, but for those that wait at a quota.
 type waiter struct {
 	item *item
 	out  chan error // holds one; nil means that the item is queued
@@ -51,7 +52,7 @@ func (l *Log) Append(ctx context.Context, b Batch, done func(error)) error {
 	if err != nil {
 		return err
 	}
-	return l.enqueue(ctx, &item{batch: b, cost: cost, done: done})
+	return l.enqueue(ctx, &item{batch: b, cost: cost, done: done, parts: l.quotaParts(&b)})
 }
 
 func checkBatch(b *Batch) (int, error) {
@@ -89,7 +90,13 @@ func (l *Log) enqueue(ctx context.Context, it *item) error {
 		l.mu.Unlock()
 		return err
 	}
-	if len(l.waiters) == 0 && l.roomLocked(it.cost) {
+	w := &waiter{item: it, out: make(chan error, 1)}
+	switch {
+	case len(it.parts) > 0 && (l.behindLocked(it.parts) || l.overQuotaLocked(it.parts) != ""):
+		l.quotaLine = append(l.quotaLine, w)
+		l.lackQuotaLocked(it.parts)
+	case len(l.waiters) == 0 && l.roomLocked(it.cost):
+		l.enterLocked(it)
 		l.pushLocked(it)
 		// A quiet batch behind another changes nothing in when the committer has to act.
 		due := it.batch.Urgent || len(l.pending) == 1 || l.queued >= min(earlyBytes, l.maxCommit()/2)
@@ -98,10 +105,11 @@ func (l *Log) enqueue(ctx context.Context, it *item) error {
 			l.wake()
 		}
 		return nil
+	default:
+		l.enterLocked(it)
+		l.waiters = append(l.waiters, w)
+		l.wantLocked(it.cost)
 	}
-	w := &waiter{item: it, out: make(chan error, 1)}
-	l.waiters = append(l.waiters, w)
-	l.wantLocked(it.cost)
 	l.mu.Unlock()
 	select {
 	case err := <-w.out:
@@ -122,6 +130,9 @@ func (l *Log) giveUp(w *waiter, cause error) error {
 	}
 	if i := slices.Index(l.waiters, w); i >= 0 {
 		l.waiters = slices.Delete(l.waiters, i, i+1)
+		l.leaveLocked(w.item)
+	} else if i := slices.Index(l.quotaLine, w); i >= 0 {
+		l.quotaLine = slices.Delete(l.quotaLine, i, i+1)
 	}
 	l.admitLocked() // those behind it may be smaller
 	l.wake()
@@ -140,9 +151,12 @@ func (l *Log) refuseLocked(it *item) error {
 		return fmt.Errorf("append: %w: the batch has %d bytes and the log may have %d", ErrTooLarge, it.cost, l.o.MaxBytes)
 	}
 	if l.o.Full == DropNewest && l.fullLocked(it.cost) {
-		l.refused += uint64(len(it.batch.Entries))
+		l.countRefusedLocked(&it.batch)
 		l.wantLocked(it.cost)
 		return l.fullError()
+	}
+	if err := l.refuseQuotaLocked(it); err != nil {
+		return err
 	}
 	return l.stateRoomLocked(it)
 }
@@ -243,9 +257,11 @@ func (l *Log) pushLocked(it *item) {
 
 // admitLocked lets waiters in as far as there is room, in their order.
 func (l *Log) admitLocked() {
+	l.admitQuotaLocked()
 	n := 0
 	for _, w := range l.waiters {
 		if err := l.refuseLocked(w.item); err != nil {
+			l.leaveLocked(w.item)
 			w.out <- err
 		} else if l.roomLocked(w.item.cost) {
 			l.pushLocked(w.item)

@@ -45,6 +45,7 @@ type header struct {
 	base    uint64 // position of its first record
 	created int64  // Unix nanoseconds
 	first   []uint64
+	hollow  bool // its records are gone: no cursor needed them
 }
 
 func (h *header) encode() []byte {
@@ -57,6 +58,9 @@ func (h *header) encode() []byte {
 	b = binary.AppendUvarint(b, uint64(len(h.first)))
 	for _, seq := range h.first {
 		b = binary.AppendUvarint(b, seq)
+	}
+	if h.hollow {
+		b = append(b, 1)
 	}
 	return b
 }
@@ -72,6 +76,12 @@ func decodeHeader(b []byte) (header, error) {
 	h.first = make([]uint64, d.count(1))
 	for i := range h.first {
 		h.first[i] = d.uvarint()
+	}
+	if d.err == nil && len(d.b) > 0 {
+		h.hollow = true
+		if flag := d.take(1); len(flag) != 1 || flag[0] != 1 {
+			d.fail()
+		}
 	}
 	return h, d.end("header")
 }

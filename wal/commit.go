@@ -32,8 +32,14 @@ func (l *Log) run() {
 			return
 		}
 		wait, last := l.due(movedAt)
+		l.logQuotas()
 		if wait > 0 {
-			timer.Reset(wait)
+			if err := l.present(watchPeriod); err != nil {
+				l.stop(err)
+				l.end()
+				return
+			}
+			timer.Reset(min(wait, watchPeriod))
 			select {
 			case <-l.poke:
 			case <-timer.C:
@@ -59,6 +65,9 @@ func (l *Log) due(movedAt time.Time) (wait time.Duration, closing bool) {
 	if l.wanted > 0 || l.hurry.Load() && l.noSpace == nil {
 		return 0, false
 	}
+	if len(l.quotaLine) > 0 {
+		l.admitLocked()
+	}
 	at := now.Add(time.Hour)
 	sooner := func(t time.Time) {
 		if t.Before(at) {
@@ -72,6 +81,9 @@ func (l *Log) due(movedAt time.Time) (wait time.Duration, closing bool) {
 		}
 		sooner(movedAt.Add(delay))
 	}
+	if len(l.quotaLine) > 0 && l.moved.Load() {
+		sooner(now.Add(quotaPoll))
+	}
 	if l.o.MaxAge > 0 {
 		sooner(l.aged.Add(min(l.o.MaxAge/10, time.Minute)))
 	}
@@ -83,7 +95,7 @@ func (l *Log) due(movedAt time.Time) (wait time.Duration, closing bool) {
 		blocked := l.noSpace != nil && now.Before(l.retryAt)
 		for _, it := range l.pending {
 			switch {
-			case it.change != nil && !(blocked && l.stuck):
+			case it.change != nil && (!blocked || !l.stuck):
 				sooner(it.at)
 			case blocked:
 			case it.batch.Urgent:
@@ -206,8 +218,7 @@ func (l *Log) take(last bool) []*item {
 // commitItems writes items, or only the cursors where there are none.
 func (l *Log) commitItems(items []*item) error {
 	if l.segmentFull(items) {
-		// No room for a new segment is no reason not to use what is left of this one.
-		if err := l.rotate(); err != nil && !isNoSpace(err) {
+		if err := l.rotateIfRoom(); err != nil {
 			return err
 		}
 	}
@@ -219,9 +230,17 @@ func (l *Log) commitItems(items []*item) error {
 	for _, it := range items {
 		t.add(it)
 	}
+	t.owedGaps()
+	raised := t.keepQuotas()
 	err := t.commit()
 	l.took = time.Since(start)
-	return err
+	if err != nil {
+		return err
+	}
+	if raised {
+		l.raiseOpen()
+	}
+	return l.present(0)
 }
 
 // segmentFull tells whether the next segment should begin: when the active one has its size, or when a commit of items would
@@ -241,6 +260,7 @@ func (l *Log) finish(items []*item) {
 	l.inflight, l.stuck = nil, false
 	for _, it := range items {
 		l.queued -= it.cost
+		l.leaveLocked(it)
 	}
 	batches := false
 	for _, it := range items {
@@ -324,8 +344,9 @@ func (l *Log) end() {
 	}
 	// Whoever comes after this is refused, because closing or err is set.
 	items := slices.Concat(l.inflight, l.pending)
-	waiters := l.waiters
-	l.inflight, l.pending, l.waiters, l.queued = nil, nil, nil, 0
+	waiters := slices.Concat(l.waiters, l.quotaLine)
+	l.inflight, l.pending, l.waiters, l.quotaLine, l.queued = nil, nil, nil, nil, 0
+	clear(l.queuedOf)
 	cursors := l.openCursors()
 	l.mu.Unlock()
 	for _, it := range items {

@@ -58,10 +58,7 @@ func (l *Log) Cursor(uplink, stream string, start Start) (*Cursor, error) {
 			}
 			p := cursorPos{id: t.ctl.nextCursor, pos: t.ctl.last, seq: t.ctl.tails[n].seq}
 			if start == Oldest {
-				p.pos, p.seq = l.segs[0].base-1, 0
-				if int(n) < len(l.segs[0].first) {
-					p.seq = l.segs[0].first[n]
-				}
+				p.pos, p.seq = l.oldestOf(n)
 			}
 			t.ctl.nextCursor++
 			t.ctl.cursors = append(t.ctl.cursors, p)

@@ -182,7 +182,7 @@ func TestDamage(t *testing.T) {
 		damageCases(t, from, to)
 		return
 	}
-	cases := 400
+	cases := 200
 	if v := os.Getenv("DAMAGE_CASES"); v != "" {
 		var err error
 		cases, err = strconv.Atoi(v)

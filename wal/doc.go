@@ -41,6 +41,7 @@
 //	h  "h" → header, written once:
 //	         uvarint version (2) · 16 B id of the log · uvarint epoch · uvarint number · uvarint base position
 //	         varint created (Unix ns) · uvarint n · n × uvarint newest sequence before base, by stream number
+//	         1 where its records are gone because no cursor needed them (hollow.go), nothing otherwise
 //	c  "c" → control, written by each commit:
 //	         uvarint position of the newest record · varint largest time in this segment (Unix ns, 0: none)
 //	         uvarint dead letters lost · uvarint records refused · uvarint newest dead letter · uvarint newest dropped range
@@ -56,6 +57,7 @@
 //	         "k" uvarint ID → uvarint stream number · name of the uplink
 //	         "d" NUMBER     → dead letter: uplink, stream (uvarint length + bytes each) · uvarint sequence
 //	                          varint time · varint time of the refusal (Unix ns) · reason, data (uvarint length + bytes)
+//	         "g" uvarint stream number → uvarint refused records of it that gap records have told of
 //	         "r" NUMBER     → dropped range: uvarint stream number · uvarint first · uvarint last · varint when (Unix ns)
 //	                          1 B why (1 drop_oldest, 2 max_age, 3 files were missing, 5 damaged)
 //	                          NUMBER is 8 B big endian
@@ -103,11 +105,25 @@
 // Memory: those, 1 MiB of newest blocks, decompressed, and 8 B for each record of a cursor's window. What a batch costs is
 // counted before compression, what a log has on the disk after it.
 //
+// A stream with a quota is bounded for itself: by the data that its slowest cursor has not passed. That is known exactly at the
+// end of each commit (of the last 256, further back of fewer, after a restart at the ends of segments) and estimated between.
+// What one stream has waiting keeps the segments that hold a part of it, whatever else is in them. A segment behind them that no
+// cursor needs is replaced by a hollow one of a few pages, which keeps the chain of segments whole.
+//
+// Age is counted by a clock of its own (age.go), which no step of the wall clock can make jump.
+//
+// # Gap records
+//
+// Where Options.Gap gives one, a drop appends a record to its stream in the same commit. Records that were refused are told of
+// before the next one that is taken; "g" says how many have been. On a full disk gap records wait, in memory, until what was
+// dropped has made room: a power cut then leaves the range in the state without its gap record.
+//
 // # Errors
 //
 // A full disk is a state: the policy is followed, reading, cursors and freeing go on, and it ends by itself. Dead letters
 // that find no room then are lost, and counted. Any other error of a commit stops the log: what the kernel shows after a
-// failed flush is not what is on the medium, so nothing is acknowledged any more, until the log is opened again. bbolt reads
+// failed flush is not what is on the medium, so nothing is acknowledged any more, until the log is opened again. It stops too
+// when the file it writes to is no longer under its name (looked at after each commit, and each second). bbolt reads
 // the active segment through a map, so a bad sector shows as a fault there; that, a panic of bbolt, an error of the device
 // and a wrong checksum are ErrDamaged.
 //
@@ -123,5 +139,5 @@
 // Verify looks at every page, block and record; Salvage makes a log of what is left; Export takes records out. They read by
 // pages and go on behind what is torn (walk.go, carve.go). In a salvaged log a block whose table of streams is empty, a
 // filler, stands for positions that were lost: its body is zeroes, one for each record. The reasons and the order of the
-// exchange are in docs/adr/0010-salvage.md.
+// exchange are in docs/adr/0012-salvage.md.
 package wal

@@ -26,6 +26,8 @@ type Report struct {
 	Letters    []DeadLetter
 	Lost       uint64 // dead letters that went because there were too many
 	Refused    uint64
+	Written    uint64 // bytes handed to the disk since the log began
+	Flash      uint64 // the same as flash memory programs it
 	StateKeys  int
 	StateBytes int
 }
@@ -114,6 +116,7 @@ func (r *Report) describe(s *summary) error {
 	r.Streams, r.Ranges = streamStats(&s.control, &st), dropRanges(&st)
 	r.Cursors = cursorInfos(&s.control, &st, func(uint32) bool { return false })
 	r.Lost, r.Refused, r.StateBytes = s.control.lost, s.control.refused, st.bytes
+	r.Written, r.Flash = s.control.written, s.control.flash
 	r.StateKeys = len(st.user(""))
 	for _, n := range st.letters {
 		key := numberedKey(keyLetter, n)

@@ -35,9 +35,18 @@ type Log struct {
 	inflight []*item // the commit that is being made
 	queued   int     // cost of both
 	waiters  []*waiter
-	wanted   int // largest item that found no room since the committer looked
-	lacked   int // the last item that found no room; the log is full as long as that is so
-	closing  bool
+
+	// Quotas of streams.
+	quotaLine   []*waiter         // wait for room in a quota, before they wait for room in the lane
+	queuedOf    map[string]int64  // bytes of data past the quota and not committed, by stream
+	lackedOf    map[string]int64  // the last that found no room in the quota, by stream
+	fullStreams map[string]bool   // what the last log line said
+	refusals    map[string]uint64 // records refused since the last commit, by stream
+	quotaNames  []string          // sorted; never changes
+
+	wanted  int // largest item that found no room since the committer looked
+	lacked  int // the last item that found no room; the log is full as long as that is so
+	closing bool
 
 	// What is committed. Written by the committer only.
 	ctl    control
@@ -45,6 +54,7 @@ type Log struct {
 	segs   []*segment // oldest first; the last one is active
 	spares []spare    // files for later segments; the first one is emptied first
 	ring   ring
+	ends   ends
 
 	open    map[uint32]*Cursor
 	err     error // why the log has stopped; wraps ErrStopped
@@ -66,11 +76,17 @@ type Log struct {
 	packer    packer
 	entries   []entry // of the commit that is being made
 	room      []*item // for the next pending
+	ages      ageClock
+	owedGaps  []owedGap         // gap records that found no room on the full disk
+	lastGap   map[uint32]uint64 // the newest gap record of each stream since Open
+	watch     watch             // whether the directory is still there
+	noFile    bool              // the last log line said that there is no room for a new segment
+	fileAt    time.Time         // when to try again to make one
 }
 
 // counters since the log was opened.
 type counters struct {
-	commits, written uint64
+	commits, written, flash uint64
 }
 
 // Open takes the directory, which it creates where it is missing, brings the log to the state of its last commit and
@@ -93,7 +109,9 @@ func Open(dir string, o Options) (*Log, error) {
 	l := &Log{
 		dir: dir, o: o, log: o.Log, lock: lock,
 		poke: make(chan struct{}, 1), finished: make(chan struct{}), open: map[uint32]*Cursor{}, st: newStore(),
-		packer: packer{codec: o.Codec},
+		packer:   packer{codec: o.Codec},
+		queuedOf: map[string]int64{}, lackedOf: map[string]int64{}, fullStreams: map[string]bool{},
+		refusals: map[string]uint64{}, quotaNames: quotaNames(o.Quotas), lastGap: map[uint32]uint64{},
 	}
 	if err := l.recoverFiles(); err != nil {
 		err = errors.Join(err, l.closeFiles())
@@ -232,7 +250,13 @@ func (l *Log) block(pos uint64) (b block, seg *segment, ok bool, err error) {
 			l.mu.Unlock()
 			continue
 		}
-		seg := l.segs[segmentOf(l.segs, pos)]
+		i := segmentOf(l.segs, pos)
+		seg := l.segs[i]
+		if seg.hollow && i+1 < len(l.segs) {
+			pos = l.segs[i+1].base // no cursor needs what was here
+			l.mu.Unlock()
+			continue
+		}
 		l.mu.Unlock()
 		b, err := seg.read(pos, &l.unpacker)
 		if errors.Is(err, errGone) {

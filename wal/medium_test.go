@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -117,7 +118,7 @@ func (m *Medium) Apply(r *Recorder, i int) bool {
 		}
 		// What a failed flush was to make safe is clean for the kernel, and lost for the disk.
 		f.waiting = slices.DeleteFunc(f.waiting, func(e event) bool { return e.doubt })
-		f.safe, f.waiting = f.content(f.waiting), nil
+		f.safe, f.waiting = apply(f.safe, f.waiting), nil
 		f.version++
 	case badFlush:
 		for i := range m.files[e.file].waiting {
@@ -135,23 +136,28 @@ func (m *Medium) Apply(r *Recorder, i int) bool {
 	return true
 }
 
-// content is the file with the given changes.
-func (f *mediumFile) content(changes []event) []byte {
+// content is the file with the given changes, in buf where it has room.
+func (f *mediumFile) content(buf []byte, changes []event) []byte {
 	if len(changes) == 0 {
 		return f.safe
 	}
-	size := int64(len(f.safe))
+	return apply(append(buf[:0], f.safe...), changes)
+}
+
+// apply makes changes to b.
+func apply(b []byte, changes []event) []byte {
 	for _, e := range changes {
+		size := int64(len(b))
 		if e.kind == grow {
 			size = e.off
 		} else {
 			size = max(size, e.off+int64(len(e.data)))
 		}
-	}
-	b := make([]byte, size)
-	copy(b, f.safe)
-	for _, e := range changes {
-		copy(b[e.off:], e.data) // nothing for grow
+		if size > int64(len(b)) {
+			b = append(b, make([]byte, size-int64(len(b)))...)
+		}
+		b = b[:size]
+		copy(b[min(e.off, size):], e.data) // nothing for grow
 	}
 	return b
 }
@@ -271,6 +277,7 @@ type Replica struct {
 
 	mu   sync.Mutex        // guards have, which the log's goroutines change too
 	have map[string][2]int // file and version that lie under a name unchanged
+	buf  []byte            // of Build
 }
 
 // NewReplica returns a replica in an empty directory.
@@ -343,9 +350,23 @@ func (p *Replica) Build(m *Medium, v Variant, rnd *rand.Rand) error {
 		if p.have[name] = key; len(arrived) > 0 {
 			delete(p.have, name)
 		}
-		if err := os.WriteFile(filepath.Join(p.Dir, name), f.content(arrived), 0o600); err != nil {
+		content := f.content(p.buf, arrived)
+		if len(arrived) > 0 {
+			p.buf = content
+		}
+		if err := overwrite(filepath.Join(p.Dir, name), content); err != nil {
 			return fmt.Errorf("build %s: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// overwrite is os.WriteFile, which gives the pages of the file back first and takes as many others then.
+func overwrite(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(content, 0)
+	return errors.Join(err, f.Truncate(int64(len(content))), f.Close())
 }

@@ -14,7 +14,7 @@ type Options struct {
 	// MaxBytes bounds what the log takes on disk; 0 means no bound. At least 512 KiB.
 	MaxBytes int64
 	// MaxAge bounds the age of the newest record of a segment; 0 means no bound. Whole segments go, so a record may
-	// outlive MaxAge by the time its segment took to fill.
+	// outlive MaxAge by the time its segment took to fill. A step of the clock does not age records (see age.go).
 	MaxAge time.Duration
 	// Full says what happens at MaxBytes and on a full disk. Empty means Block.
 	Full Policy
@@ -37,6 +37,16 @@ type Options struct {
 	// is how a log is opened again that has stopped (ErrStopped): after a failed flush the cache may show what was never
 	// written.
 	FromMedium bool
+	// Quotas bounds the bytes of data that a stream may have waiting for its slowest cursor, by name of the stream. At its
+	// quota a stream is full for itself alone, and Full is followed for it: Append waits, while batches of other streams
+	// pass; or it is refused; or the stream's oldest records are dropped until a quarter of the quota is free, counted. A
+	// batch with several streams waits or is refused as a whole.
+	Quotas map[string]int64
+	// Gap, where it is set, returns the data of a record that tells the far side of a drop, or nil for none. The record is
+	// appended to the stream in the same commit as the drop. Where records were refused, and so never got a number, r has
+	// only their Count, and the record comes before the next one that is taken. More than 1 KiB counts as nil. Gap is
+	// called by Open and by the committer, and must not block.
+	Gap func(stream string, r DropRange) []byte
 	// Fault is for tests of those who use a log: it is asked before each commit ("commit"), and where it returns an error
 	// the commit fails with it, as with an error of the medium.
 	Fault func(op string) error
@@ -46,6 +56,7 @@ type Options struct {
 	// Tests reach the write path of each file, and what happens to the directory, through these.
 	opened func(*bbolt.DB)
 	files  fileOps
+	clock  func() (wall time.Time, mono time.Duration)
 }
 
 // fileOps are the calls that a directory's contents, and with them the safety of the log, depend on.
@@ -70,6 +81,7 @@ func systemFiles() fileOps {
 
 const (
 	minMaxBytes     = 512 << 10
+	minQuota        = 64 << 10
 	minSegmentBytes = 64 << 10
 	bigLog          = 64 << 20 // MaxBytes from which segments are large
 	idleCommit      = time.Second
@@ -118,6 +130,18 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Window <= 0 {
 		o.Window = 4096
+	}
+	for stream, quota := range o.Quotas {
+		if quota < minQuota || o.MaxBytes > 0 && quota >= o.MaxBytes {
+			return o, fmt.Errorf("quota of stream %s is %d (want at least %d and less than max_bytes)", stream, quota, int64(minQuota))
+		}
+	}
+	if o.clock == nil {
+		started := time.Now()
+		o.clock = func() (time.Time, time.Duration) {
+			now := time.Now()
+			return now.Round(0), now.Sub(started)
+		}
 	}
 	if o.files.sync == nil {
 		o.files = systemFiles()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,7 +20,7 @@ type sweep struct {
 	name  string
 	fault error
 	calls []wal.Call // that fail
-	for_  int        // so many of them, one after the other
+	times int        // so many of them, one after the other
 	full  wal.Policy
 	stops bool // the log has to stop; otherwise it has to go on as if nothing had been
 }
@@ -29,14 +30,14 @@ func sweeps() []sweep {
 	space := append([]wal.Call{wal.FirstWrite}, writes...)
 	rest := []wal.Call{wal.PagesFlush, wal.MetaFlush, wal.PlainFlush, wal.DirFlush, wal.Rename, wal.Remove}
 	return []sweep{
-		{name: "EIO of a write", fault: syscall.EIO, calls: writes, for_: 1, stops: true},
-		{name: "EIO of a flush or a name", fault: syscall.EIO, calls: rest, for_: 1, stops: true},
-		{name: "EROFS from one call on", fault: syscall.EROFS, calls: append(rest, writes...), for_: 1 << 30, stops: true},
-		{name: "ENOSPC of a flush", fault: syscall.ENOSPC, calls: rest[:4], for_: 1, stops: true},
-		{name: "ENOSPC of a rename", fault: syscall.ENOSPC, calls: []wal.Call{wal.Rename}, for_: 1},
-		{name: "ENOSPC of one write", fault: syscall.ENOSPC, calls: space, for_: 1},
-		{name: "ENOSPC of three writes", fault: syscall.ENOSPC, calls: space, for_: 3},
-		{name: "ENOSPC of three writes, drop_newest", fault: syscall.ENOSPC, calls: space, for_: 3, full: wal.DropNewest},
+		{name: "EIO of a write", fault: syscall.EIO, calls: writes, times: 1, stops: true},
+		{name: "EIO of a flush or a name", fault: syscall.EIO, calls: rest, times: 1, stops: true},
+		{name: "EROFS from one call on", fault: syscall.EROFS, calls: append(rest, writes...), times: 1 << 30, stops: true},
+		{name: "ENOSPC of a flush", fault: syscall.ENOSPC, calls: rest[:4], times: 1, stops: true},
+		{name: "ENOSPC of a rename", fault: syscall.ENOSPC, calls: []wal.Call{wal.Rename}, times: 1},
+		{name: "ENOSPC of one write", fault: syscall.ENOSPC, calls: space, times: 1},
+		{name: "ENOSPC of three writes", fault: syscall.ENOSPC, calls: space, times: 3},
+		{name: "ENOSPC of three writes, drop_newest", fault: syscall.ENOSPC, calls: space, times: 3, full: wal.DropNewest},
 	}
 }
 
@@ -46,7 +47,7 @@ var background = map[wal.Call]bool{wal.PlainWrite: true, wal.PlainFlush: true, w
 
 // TestFaults plays a scene again and again, and each time makes another call fail.
 func TestFaults(t *testing.T) {
-	most := 12 // cases of each sweep
+	most := 6 // cases of each sweep
 	if v := os.Getenv("FAULT_CASES"); v != "" {
 		var err error
 		most, err = strconv.Atoi(v)
@@ -102,10 +103,8 @@ func (w *sweep) scene(t *testing.T, dir string, fail func(wal.Call) error) *scen
 		s.after = s.stopsSoon
 	}
 	s.rec.OnCall(func(c wal.Call) error {
-		for _, want := range w.calls {
-			if c == want {
-				return fail(c)
-			}
+		if slices.Contains(w.calls, c) {
+			return fail(c)
 		}
 		return nil
 	})
@@ -127,7 +126,7 @@ func (w *sweep) play(t *testing.T, i int) (hit bool, wrong []string) {
 	n := -1
 	var what wal.Call
 	s := w.scene(t, dir, func(c wal.Call) error {
-		if n++; n < i || n >= i+w.for_ {
+		if n++; n < i || n >= i+w.times {
 			return nil
 		}
 		what = c

@@ -13,6 +13,7 @@ type profile struct {
 	name     string
 	o        wal.Options
 	slow     time.Duration  // between two reads of the uplink y, and after a refusal
+	behind   int64          // batches that are acknowledged between two reads of the uplink y
 	items    int            // of each producer
 	why      wal.DropReason // that records are dropped for; 0 where none may be
 	refuses  bool           // records are refused
@@ -38,7 +39,7 @@ func profiles() []profile {
 		{name: "release", o: base, slow: time.Millisecond, items: 60, release: true},
 		{name: "full disk", o: base, items: 30, waits: true, fullDisk: true},
 		{
-			name: "full disk, drop_oldest", o: with(wal.DropOldest, 0, 0), slow: 40 * time.Millisecond, items: 40, why: wal.DroppedFull,
+			name: "full disk, drop_oldest", o: with(wal.DropOldest, 0, 0), behind: 25, items: 40, why: wal.DroppedFull,
 			fullDisk: true,
 		},
 		{

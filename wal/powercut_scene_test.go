@@ -236,8 +236,11 @@ func (s *scene) consume(ctx context.Context, c *wal.Cursor, u *uplinkHistory, rn
 			s.h.mu.Unlock()
 			held = append(held, recs...)
 		}
-		if s.p.slow > 0 && u.uplink == "y" {
+		if u.uplink == "y" {
 			time.Sleep(s.p.slow)
+			for next := s.acks.Load() + s.p.behind; s.acks.Load() < next && ctx.Err() == nil; {
+				time.Sleep(time.Millisecond)
+			}
 		}
 		for len(held) > 0 && (len(held) > 15 || idle || rnd.IntN(6) > 0) {
 			i := rnd.IntN(len(held))

@@ -64,7 +64,7 @@ func newScene(t *testing.T, p profile, seed uint64, dir string) *scene {
 
 // TestPowerCut records logs at work, and rebuilds and opens what a power cut at each of their writes could leave.
 func TestPowerCut(t *testing.T) {
-	want := 1500
+	want := 900
 	if v := os.Getenv("POWERCUT_POINTS"); v != "" {
 		var err error
 		want, err = strconv.Atoi(v)
@@ -135,11 +135,19 @@ func TestPowerCutControl(t *testing.T) {
 		{name: "cursors in a later commit", lag: true, want: "went back"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			dir := t.TempDir()
-			s := newScene(t, profiles()[0], 1, dir)
-			s.lag = test.lag
-			s.perform(dir)
-			points, violations := s.cut(0, test.control, 3000)
+			var points, recycled int
+			var violations []string
+			// What is missing matters at a few moments only, which a scene may not have.
+			for seed := uint64(1); len(violations) == 0 && seed <= 10; seed++ {
+				dir := t.TempDir()
+				s := newScene(t, profiles()[0], seed, dir)
+				s.lag = test.lag
+				s.perform(dir)
+				var n int
+				n, violations = s.cut(0, test.control, 3000)
+				points, recycled = points+n, recycled+s.rec.Recycled()
+			}
+			t.Logf("%d files were used again", recycled)
 			reportLine(t, "POWERCUT_RESULT", fmt.Sprintf("power-cut control: %s: points %d violations %d", test.name, points, len(violations)))
 			if len(violations) == 0 || !strings.Contains(violations[0], test.want) {
 				t.Fatalf("%d points have found %q, want violations", points, violations)

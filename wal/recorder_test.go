@@ -139,8 +139,8 @@ func (r *Recorder) unseen() (out []string) {
 	for name, n := range names {
 		f := m.files[n]
 		have, err := os.ReadFile(filepath.Join(r.dir, name))
-		if err != nil || !bytes.Equal(have, f.content(f.waiting)) {
-			want := f.content(f.waiting)
+		if err != nil || !bytes.Equal(have, f.content(nil, f.waiting)) {
+			want := f.content(nil, f.waiting)
 			at := 0
 			for at < len(have) && at < len(want) && have[at] == want[at] {
 				at++
@@ -453,7 +453,7 @@ func (r *Recorder) Killed(cut int, dir string) (*Recorder, error) {
 	k := NewRecorder(dir)
 	k.events, k.names = slices.Clone(r.events[:cut]), d.names(len(d.moves))
 	for _, f := range d.files {
-		k.sizes = append(k.sizes, int64(len(f.content(f.waiting))))
+		k.sizes = append(k.sizes, int64(len(f.content(nil, f.waiting))))
 	}
 	for name, n := range k.names {
 		f, err := os.Open(filepath.Join(dir, name))

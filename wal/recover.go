@@ -40,6 +40,7 @@ func (l *Log) recoverFiles() error {
 		return err
 	}
 	var last summary
+	var newest int64
 	for i, n := range numbers {
 		path := filepath.Join(l.dir, segmentName(n))
 		sum, err := readSummary(path, i == len(numbers)-1)
@@ -54,10 +55,15 @@ func (l *Log) recoverFiles() error {
 			return err
 		}
 		l.segs = append(l.segs, &segment{
-			disk: onDisk(info), path: path, number: n, base: sum.header.base, first: sum.header.first, bytes: sum.bytes, newest: sum.control.newest,
+			path: path, number: n, base: sum.header.base, first: sum.header.first, bytes: sum.bytes, disk: onDisk(info),
+			newest: sum.control.newest, hollow: sum.header.hollow,
 		})
+		l.ends.note(&sum.control)
+		newest = max(newest, sum.control.newest)
 		last = sum
 	}
+	wall, mono := l.o.clock()
+	l.ages.start(l.o.MaxAge, newest, wall, mono)
 	l.uuid, l.epoch = last.header.uuid, last.header.epoch
 	if err := l.load(&last); err != nil {
 		return fmt.Errorf("%s: %w", l.active().path, err)
@@ -206,6 +212,8 @@ func (l *Log) create() error {
 		return err
 	}
 	l.uuid, l.epoch, l.segs = h.uuid, h.epoch, []*segment{s}
+	wall, mono := l.o.clock()
+	l.ages.start(l.o.MaxAge, 0, wall, mono)
 	l.log.Info("log was created", "dir", l.dir, "epoch", h.epoch)
 	return nil
 }
@@ -234,8 +242,7 @@ func (l *Log) raiseMissing() error {
 		return nil
 	}
 	for stream, from := range lowest {
-		t.dropRange(stream, from+1, oldest.first[stream], DroppedMissing)
-		l.log.Warn("records are missing", "dir", l.dir, "stream", l.st.names[stream], "first", from+1, "last", oldest.first[stream])
+		t.drop(stream, from+1, oldest.first[stream], DroppedMissing)
 	}
 	return t.commit()
 }

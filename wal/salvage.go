@@ -66,7 +66,7 @@ const unknownEnd = 16 << 20
 // Salvage brings a damaged log into a state that Open takes: it recovers each record whose bytes are whole, also from the
 // raw pages of damaged files, and counts what is lost as ranges. Sound segments stay as they are; the others are replaced
 // and kept beside it, as *.bad. Sequences and epoch stay, so far keys stay valid; no cursor goes past a record that has no
-// outcome. A cut at any moment leaves the log as it was, or salvaged (docs/adr/0010-salvage.md). A sound log is not
+// outcome. A cut at any moment leaves the log as it was, or salvaged (docs/adr/0012-salvage.md). A sound log is not
 // touched. It returns ErrLocked, ErrVersion, ErrFull where there is no room for the new files, and ErrDamaged where
 // nothing tells what the files belong to.
 func Salvage(dir string, o SalvageOptions, progress func(done, total int64)) (SalvageReport, error) {

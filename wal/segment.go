@@ -62,6 +62,7 @@ type segment struct {
 	disk   int64 // that a file which was used before has on the disk, also where it is not used yet
 	empty  int64 // bytes before its first record
 	newest int64 // largest time of its records; 0 without any
+	hollow bool  // its records are gone (hollow.go); never changes
 
 	mu     sync.Mutex // guards the fields below; held while a reader is in the file
 	db     *bbolt.DB  // of the active one

@@ -54,11 +54,9 @@ func onDisk(info os.FileInfo) int64 {
 func (l *Log) retire(s *segment) error {
 	disk := max(s.disk, s.bytes)
 	keep := l.recycles() && len(l.spares) < maxSpares && l.fits(disk)
-	if keep && l.o.MaxBytes > 0 {
-		l.mu.Lock()
-		keep = l.diskLocked()+disk <= l.o.MaxBytes
-		l.mu.Unlock()
-	}
+	l.mu.Lock()
+	keep = keep && l.noSpace == nil && (l.o.MaxBytes == 0 || l.diskLocked()+disk <= l.o.MaxBytes)
+	l.mu.Unlock()
 	if !keep {
 		return s.remove(&l.o)
 	}
@@ -156,6 +154,25 @@ func (l *Log) trimSpares() error {
 		}
 	}
 	return nil
+}
+
+// spareRoom makes room of the spares on a full disk: the next segment begins in one, which needs no new blocks, or else they
+// are unlinked. It returns false where there is none.
+func (l *Log) spareRoom() (bool, error) {
+	if len(l.spares) == 0 {
+		return false, nil
+	}
+	if l.active().base <= l.ctl.last {
+		if err := l.rotate(); err == nil || !isNoSpace(err) {
+			return err == nil, err
+		}
+	}
+	for len(l.spares) > 0 {
+		if err := errors.Join(l.prepared(true), l.dropSpare()); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // dropSpare unlinks the first spare.

@@ -28,6 +28,7 @@ const (
 	keyCursor = 'k' // k ID → stream, uplink
 	keyLetter = 'd' // d NUMBER (big endian) → dead letter
 	keyRange  = 'r' // r NUMBER (big endian) → dropped range
+	keyTold   = 'g' // g STREAM NUMBER → refused records of it that gap records have told of
 )
 
 // DeadLetter is a record that an uplink refused for good.
@@ -52,6 +53,7 @@ const (
 	DroppedFull    DropReason = 1 // max_bytes or a full disk, policy drop_oldest
 	DroppedAge     DropReason = 2 // max_age
 	DroppedMissing DropReason = 3 // the oldest segments were missing when the log was opened
+	Refused        DropReason = 4 // drop_newest; only in gap records, because what was refused has no number
 	DroppedDamaged DropReason = 5 // lost with a damaged file, and left out when the log was salvaged
 )
 
@@ -64,6 +66,8 @@ func (r DropReason) String() string {
 		return "max_age"
 	case DroppedMissing:
 		return "missing"
+	case Refused:
+		return "drop_newest"
 	case DroppedDamaged:
 		return "damaged"
 	}
@@ -74,6 +78,7 @@ func (r DropReason) String() string {
 type DropRange struct {
 	Stream      string
 	First, Last uint64
+	Count       uint64 // of the records
 	When        time.Time
 	Why         DropReason
 }
@@ -117,6 +122,7 @@ func decodeRange(b []byte) (uint32, DropRange, error) {
 	if why := d.take(1); len(why) == 1 {
 		r.Why = DropReason(why[0])
 	}
+	r.Count = r.Last - r.First + 1
 	return stream, r, d.end("dropped range")
 }
 
@@ -152,12 +158,13 @@ type store struct {
 	letters     []uint64 // numbers, oldest first
 	letterIDs   map[letterID]uint64
 	ranges      []uint64 // numbers, oldest first
+	told        map[uint32]uint64
 }
 
 func newStore() store {
 	return store{
 		raw: map[string][]byte{}, numbers: map[string]uint32{}, cursors: map[uint32]cursorName{},
-		letterIDs: map[letterID]uint64{},
+		letterIDs: map[letterID]uint64{}, told: map[uint32]uint64{},
 	}
 }
 
@@ -257,6 +264,8 @@ func (s *store) index(ch Change, old []byte) error {
 			return fmt.Errorf("%w: key of a dropped range", ErrDamaged)
 		}
 		s.ranges = reindex(s.ranges, binary.BigEndian.Uint64([]byte(ch.Key[1:])), ch.Value != nil)
+	case keyTold:
+		return s.indexTold(ch)
 	case keyUser:
 	default:
 		return fmt.Errorf("%w: unknown key %q in the state", ErrDamaged, ch.Key)

@@ -30,8 +30,12 @@ type Stats struct {
 	MaxBytes int64
 	Segments int
 
-	Commits uint64 // since Open
+	Commits uint64 // since Open; each costs two flushes of the disk
 	Written uint64 // bytes handed to the disk since Open
+	Flash   uint64 // the same as flash memory programs it, in whole pages of 16 KiB (wear.go)
+	Held    int64  // bytes on disk from the first record on that a cursor has yet to pass
+
+	WrittenEver, FlashEver uint64 // Written and Flash since the log began
 
 	Streams         []StreamStats // sorted by name
 	Ranges          []DropRange   // oldest first, at most 256
@@ -47,12 +51,16 @@ type StreamStats struct {
 	Records uint64 // also the sequence of the newest one
 	Bytes   uint64 // of their data
 	Dropped uint64 // went before every cursor had passed them
+	Refused uint64 // never got a number, because the lane or the stream's quota was full
+	Waiting uint64 // bytes of data that its slowest cursor has not passed, and that are queued
+	Quota   int64  // bound of Waiting; 0 without one
+	Full    bool   // at its quota, while the lane has room
 }
 
 // Lag is what a cursor still has before it.
 type Lag struct {
 	Records uint64
-	Bytes   uint64    // of data, estimated from the stream's mean
+	Bytes   uint64    // of data; between commits far back it is estimated
 	Oldest  time.Time // of the first record without outcome; zero without one
 }
 
@@ -74,6 +82,13 @@ func (l *Log) Stats() Stats {
 		Commits: l.counts.commits, Written: l.counts.written, Refused: l.refused,
 		DeadLetters: len(l.st.letters), DeadLettersLost: l.ctl.lost, StateBytes: l.st.bytes,
 		Streams: streamStats(&l.ctl, &l.st), Ranges: dropRanges(&l.st),
+		Flash: l.counts.flash, WrittenEver: l.ctl.written, FlashEver: l.ctl.flash, Held: l.heldOnDiskLocked(),
+	}
+	for i := range s.Streams {
+		st := &s.Streams[i]
+		st.Refused += l.refusals[st.Name]
+		st.Waiting = uint64(max(0, l.heldLocked(st.Name)+l.queuedOf[st.Name]))
+		st.Quota, st.Full = l.o.Quotas[st.Name], l.atQuotaLocked(st.Name)
 	}
 	switch {
 	case l.err != nil:
@@ -87,7 +102,7 @@ func (l *Log) Stats() Stats {
 func streamStats(c *control, st *store) []StreamStats {
 	out := make([]StreamStats, 0, len(c.tails))
 	for i, t := range c.tails {
-		out = append(out, StreamStats{Name: st.names[i], Records: t.seq, Bytes: t.bytes, Dropped: t.dropped})
+		out = append(out, StreamStats{Name: st.names[i], Records: t.seq, Bytes: t.bytes, Dropped: t.dropped, Refused: t.refused})
 	}
 	slices.SortFunc(out, func(a, b StreamStats) int { return strings.Compare(a.Name, b.Name) })
 	return out
@@ -111,7 +126,11 @@ func dropRanges(st *store) []DropRange {
 func (l *Log) Cursors() []CursorInfo {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return cursorInfos(&l.ctl, &l.st, func(id uint32) bool { return l.open[id] != nil })
+	out := cursorInfos(&l.ctl, &l.st, func(id uint32) bool { return l.open[id] != nil })
+	for i := range out {
+		out[i].Lag = l.lagLocked(l.st.numbers[out[i].Stream], out[i].Seq)
+	}
+	return out
 }
 
 func cursorInfos(c *control, st *store, open func(uint32) bool) []CursorInfo {
@@ -142,7 +161,7 @@ func (c *Cursor) Lag() Lag {
 	seq, pos := c.win.done, c.posLocked()
 	c.mu.Unlock()
 	c.l.mu.Lock()
-	lag := c.l.ctl.tails[c.stream].lag(seq)
+	lag := c.l.lagLocked(c.stream, seq)
 	c.l.mu.Unlock()
 	if lag.Records > 0 {
 		lag.Oldest = c.l.timeOf(c.stream, seq+1, pos+1)

@@ -47,6 +47,9 @@ func (l *Log) free() error {
 			return err
 		}
 	}
+	if err := l.hollowOut(); err != nil {
+		return err
+	}
 	// The active segment goes too when that is what it takes to have room again.
 	l.mu.Lock()
 	want := l.wanted
@@ -113,9 +116,7 @@ func (l *Log) dropOldest(why DropReason) (bool, error) {
 		}
 	}
 	if l.needed(0) {
-		t := l.begin()
-		t.raise(why)
-		if err := t.commit(); err != nil {
+		if err := l.commitDrop(func(t *txn) { t.raise(why) }); err != nil {
 			return false, err
 		}
 		l.raiseOpen()
@@ -143,9 +144,7 @@ func (t *txn) raise(why DropReason) {
 	}
 	for stream, from := range lowest {
 		_, last := l.span(0, stream)
-		t.dropRange(stream, from+1, last, why)
-		l.log.Warn("records were dropped", "dir", l.dir, "stream", l.st.names[stream],
-			"first", from+1, "last", last, "reason", why.String())
+		t.drop(stream, from+1, last, why)
 	}
 }
 
@@ -186,7 +185,7 @@ func (l *Log) expire() error {
 		return nil
 	}
 	l.aged = time.Now()
-	limit := l.aged.Add(-l.o.MaxAge)
+	limit := l.ages.now(l.o.clock()).Add(-l.o.MaxAge)
 	if limit.Before(clockSet) {
 		return nil
 	}
@@ -211,6 +210,9 @@ func (l *Log) outOfSpace(items []*item, cause error) (again bool, err error) {
 	l.inflight = nil
 	l.stuck = len(items) > 0 && !slices.ContainsFunc(items, func(it *item) bool { return it.change == nil })
 	l.mu.Unlock()
+	if again, err := l.spareRoom(); again || err != nil {
+		return again, err
+	}
 	switch l.o.Full {
 	case Block:
 	case DropNewest:
@@ -248,7 +250,8 @@ func (l *Log) refuseBatches() {
 		}
 		gone = append(gone, it)
 		l.queued -= it.cost
-		l.refused += uint64(len(it.batch.Entries))
+		l.leaveLocked(it)
+		l.countRefusedLocked(&it.batch)
 	}
 	l.pending = keep
 	err := l.fullError()

@@ -19,6 +19,14 @@ type txn struct {
 	names   map[uint32]cursorName
 	closed  []*Cursor // cursors that were closed and are now written for the last time
 	now     time.Time
+
+	dropped  []owedGap         // ranges that this commit drops
+	gaps     map[uint32]uint64 // gap records that it has, by stream
+	told     map[uint32]bool   // streams whose refused records it has told of
+	noGaps   bool              // there is no room for gap records: they are owed
+	owed     []owedGap
+	paid     int               // how many that were owed it has
+	refusals map[string]uint64 // refused records that it makes durable
 }
 
 // begin starts a commit with where the cursors stand now, and their new dead letters.
@@ -30,6 +38,7 @@ func (l *Log) begin() *txn {
 	refused := l.refused
 	l.mu.Unlock()
 
+	l.ages.now(l.o.clock())
 	t := &txn{l: l, base: l.ctl.last + 1, ctl: l.ctl, now: time.Now(), entries: l.entries[:0]}
 	t.ctl.tails = slices.Clone(l.ctl.tails)
 	t.ctl.cursors = slices.Clone(l.ctl.cursors)
@@ -56,6 +65,7 @@ func (l *Log) begin() *txn {
 	}
 	t.letters = letters
 	t.keepLetters()
+	t.takeRefusals()
 	return t
 }
 
@@ -73,13 +83,8 @@ func (t *txn) add(it *item) {
 			at = nanos(e.Time)
 		}
 		n := t.stream(e.Stream)
-		tail := &t.ctl.tails[n]
-		tail.seq++
-		tail.bytes += uint64(len(e.Data))
-		t.ctl.last++
-		// A clock that ran ahead must not keep a segment for ever.
-		t.ctl.newest = max(t.ctl.newest, min(at, now))
-		t.entries = append(t.entries, entry{stream: n, seq: tail.seq, time: at, data: e.Data})
+		t.refusedGap(n, e.Stream)
+		t.append(n, at, now, e.Data)
 	}
 	for _, c := range it.batch.State {
 		t.set(string(keyUser)+c.Key, c.Value)
@@ -206,12 +211,23 @@ func (t *txn) commit() error {
 		l.moved.Store(true)
 		return err
 	}
+	t.publish(blocks, after, size, written)
+	t.logDropped()
+	return nil
+}
+
+// publish makes t, which is durable, the state of the log.
+func (t *txn) publish(blocks []block, after layout, size, written int64) {
+	l := t.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.active()
 	a.bytes, a.newest = size, t.ctl.newest
 	l.ring.add(blocks)
 	l.ctl, l.layout, l.heldLost = t.ctl, after, 0
+	l.ends.note(&t.ctl)
+	t.settleRefusalsLocked()
+	t.settleGapsLocked()
 	l.countLocked(written)
 	for _, ch := range t.changes {
 		if err := l.st.apply(ch); err != nil {
@@ -223,7 +239,6 @@ func (t *txn) commit() error {
 			delete(l.open, c.id)
 		}
 	}
-	return nil
 }
 
 func (l *Log) writeActive(where *placement, after *layout, t *txn) (size, written int64, err error) {
@@ -237,7 +252,10 @@ func (l *Log) writeActive(where *placement, after *layout, t *txn) (size, writte
 
 // countLocked counts a commit and the bytes it wrote.
 func (l *Log) countLocked(written int64) {
+	flash := flashBytes(written)
 	l.counts.commits++
 	l.counts.written += uint64(written)
+	l.counts.flash += flash
 	l.ctl.written += uint64(written)
+	l.ctl.flash += flash
 }

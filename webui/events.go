@@ -58,7 +58,7 @@ func (b *board) render(picture <-chan struct{}, status func() control.Status) ([
 		{"problems", problemsSection(v.Problems)},
 		{"uplinks", uplinksSection(v.Uplinks)},
 		{"streams", streamsSection(v.Streams)},
-		{"lanes", lanesSection(v.Lanes)},
+		{"lanes", lanesSection(v.Lanes, v.Flash)},
 	}
 	for _, d := range v.Devices {
 		sections = append(sections, section{d.ID, deviceSection(d)})

@@ -34,7 +34,7 @@ func statusPage(f frame, v view, csrf string) g.Node {
 			h.Div(h.Class("trio"),
 				card("uplinks", "Uplinks", uplinksSection(v.Uplinks)),
 				card("streams", "Streams", streamsSection(v.Streams)),
-				card("lanes", "Log on this device", lanesSection(v.Lanes)),
+				card("lanes", "Log on this device", lanesSection(v.Lanes, v.Flash)),
 			),
 			h.H2(h.Class("apart"), g.Text("Devices")),
 			h.Div(h.Class("devices"), devices(v.Devices)),
@@ -110,14 +110,19 @@ func streamsSection(list []streamView) g.Node {
 			h.Dl(
 				backlog(s.Backlog),
 				row("", "Stored so far", g.Text(s.Records)),
+				figure(s.QuotaLevel, "Quota", s.Quota),
 				figure("error", "Not taken", s.Refused)))
 	})
 }
 
-func lanesSection(list []laneView) g.Node {
+func lanesSection(list []laneView, flash string) g.Node {
 	if len(list) == 0 {
 		return note("empty", "No lanes are configured.")
 	}
+	return g.Group{lanes(list), g.If(flash != "", note("hint", flash))}
+}
+
+func lanes(list []laneView) g.Node {
 	return g.Map(list, func(l laneView) g.Node {
 		forecast := l.Level
 		if forecast == levelOK {

@@ -51,7 +51,7 @@ func busy() control.Status {
 		},
 		Streams: []control.Stream{
 			{Name: "alarms", Lane: "alarms", Records: 12},
-			{Name: "plant", Lane: "default", Records: 1_204_332, Rate: 38.4, Refused: 2, Backlog: control.Backlog{Records: 1, Bytes: 212, Age: 2 * time.Hour}},
+			{Name: "plant", Lane: "default", Records: 1_204_332, Rate: 38.4, Refused: 2, Waiting: 63_900_000, Quota: 64_000_000, Full: true, Backlog: control.Backlog{Records: 1, Bytes: 212, Age: 2 * time.Hour}},
 		},
 		Uplinks: []control.Uplink{
 			{
@@ -61,6 +61,7 @@ func busy() control.Status {
 			{Name: "room", Driver: "nats", Stream: "alarms", State: control.Sending, Rate: 0.4},
 			{Name: "room", Driver: "nats", Stream: "plant", State: control.Stopped, Error: "the lane has stopped"},
 		},
+		Flash: control.Flash{Budget: 10e12, Years: 5, Written: 214e9, PerDay: 3.1e9, Lasts: 8 * 8766 * time.Hour},
 		Lanes: []control.Lane{
 			{Name: "alarms", State: control.LaneStopped, Error: "input/output error", Epoch: 2, MaxBytes: 1 << 20},
 			{Name: "default", State: control.LaneOK, Epoch: 1, Bytes: 750 << 20, MaxBytes: 1 << 30, Segments: 47, FullIn: 5 * time.Hour, Dropped: 1, Refused: 4},

@@ -28,6 +28,7 @@ type view struct {
 	Uplinks  []uplinkView
 	Streams  []streamView
 	Lanes    []laneView
+	Flash    string
 	Devices  []deviceView
 }
 
@@ -76,6 +77,7 @@ type uplinkView struct {
 
 type streamView struct {
 	Name, Lane, Rate, Records, Refused string
+	Quota, QuotaLevel                  string
 	Backlog                            backlogView
 }
 
@@ -131,6 +133,7 @@ func newView(s control.Status, now time.Time) view {
 	for i := range s.Lanes {
 		v.Lanes = append(v.Lanes, viewLane(&s.Lanes[i]))
 	}
+	v.Flash = viewFlash(&s.Flash)
 	for i := range s.Devices {
 		d := viewDevice(&s.Devices[i], now)
 		d.ID = "device-" + strconv.Itoa(i)
@@ -235,7 +238,25 @@ func viewStream(st *control.Stream) streamView {
 	if st.Refused > 0 {
 		v.Refused = control.CountText(st.Refused)
 	}
+	if st.Quota > 0 {
+		v.Quota = control.BytesText(st.Waiting) + " of " + control.BytesText(st.Quota)
+		if st.Full {
+			v.QuotaLevel = levelWarning
+		}
+	}
 	return v
+}
+
+// viewFlash says in one line what the logs cost the flash memory, or "" where nothing is known yet.
+func viewFlash(f *control.Flash) string {
+	if f.PerDay <= 0 {
+		return ""
+	}
+	text := "Wear of the flash memory: " + control.BytesText(uint64(f.PerDay)) + " a day, " + control.BytesText(f.Written) + " so far"
+	if f.Lasts > 0 {
+		text += "; the budget of " + control.BytesText(f.Budget) + " lasts " + control.YearsText(f.Lasts)
+	}
+	return text + "."
 }
 
 func viewBacklog(b control.Backlog) backlogView {

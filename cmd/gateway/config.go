@@ -28,6 +28,9 @@ type Config struct {
 type Gateway struct {
 	ID       string `yaml:"id" doc:"Name of this gateway, part of each record's id. Never give it to another gateway." required:"true"`
 	StateDir string `yaml:"state_dir" doc:"Folder for the log and the page's password." default:"/var/lib/edge-gateway"`
+
+	FlashBudget pipeline.Size `yaml:"flash_budget" doc:"What the flash memory may be written in its life (TBW of its data sheet). 0B for not known; then nothing is forecast." default:"0B"`
+	FlashYears  int           `yaml:"flash_years" doc:"How long the flash memory has to last. A forecast below it is a warning." default:"5" min:"1" max:"50"`
 }
 
 // Lane is the section of one lane.
@@ -48,6 +51,8 @@ type Stream struct {
 	Processors []pipeline.Step `yaml:"processors" doc:"What is done to messages before they are stored, in this order."`
 	Lane       string          `yaml:"lane" doc:"Name of the lane that stores the stream." default:"default"`
 	Uplinks    []string        `yaml:"uplinks" doc:"Names of the uplinks that get each record." required:"true" min:"1"`
+	Quota      pipeline.Size   `yaml:"quota" doc:"Most data of this stream that may wait in its lane. Beyond it the lane's when_full is followed for this stream alone. 0B for no quota." default:"0B"`
+	GapRecords bool            `yaml:"gap_records" doc:"Whether a record in the stream tells the far side of records that were dropped or refused." default:"false"`
 	Delivery   string          `yaml:"delivery" doc:"at_least_once may double after a crash; effectively_once does not, where the far side can tell." enum:"at_least_once|effectively_once|exactly_once" default:"at_least_once"`
 	Order      string          `yaml:"order" doc:"What waits while a record is held: the whole stream (strict), the records of its key (key), or nothing (none)." enum:"strict|key|none" default:"strict"`
 }
@@ -60,6 +65,12 @@ const (
 	defaultLane     = "default"
 	onDamageSalvage = "salvage"
 )
+
+// minQuota is a few of the largest MQTT packets.
+const minQuota pipeline.Size = 1 << 20
+
+// defaultBytes is max_bytes of the default lane where the config does not mention it.
+const defaultBytes pipeline.Size = 512 << 20
 
 // loadConfig reads and checks a file. Its error is config.Errors, or what kept the file from being read.
 func loadConfig(path string) (*Config, error) {
@@ -84,9 +95,17 @@ func loadConfig(path string) (*Config, error) {
 		if c.Lanes == nil {
 			c.Lanes = map[string]Lane{}
 		}
-		c.Lanes[defaultLane] = Lane{MaxBytes: 512 << 20, WhenFull: "block", MaxDelay: time.Second, Codec: "s2", Verify: "newest", OnDamage: "stop"}
+		c.Lanes[defaultLane] = Lane{MaxBytes: defaultBytes, WhenFull: "block", MaxDelay: time.Second, Codec: "s2", Verify: "newest", OnDamage: "stop"}
 	}
 	return &c, nil
+}
+
+// laneBytes returns the max_bytes of a lane, of the default one also where it is not mentioned.
+func (c *Config) laneBytes(name string) pipeline.Size {
+	if lane, ok := c.Lanes[name]; ok || name != defaultLane {
+		return lane.MaxBytes
+	}
+	return defaultBytes
 }
 
 // readBounded refuses what cannot be a config or a secret before it takes the memory.
@@ -124,6 +143,9 @@ func (c *Config) Check() []pipeline.Problem {
 		}
 		if _, ok := c.Lanes[s.Lane]; !ok && s.Lane != defaultLane {
 			add(path+".lane", "there is no lane %q (%s)", s.Lane, have(c.Lanes))
+		}
+		if room := c.laneBytes(s.Lane); s.Quota != 0 && (s.Quota < minQuota || s.Quota >= room) {
+			add(path+".quota", "%v cannot be a quota in lane %s (want at least %v and less than its max_bytes, %v)", s.Quota, s.Lane, minQuota, room)
 		}
 		for i, u := range s.Uplinks {
 			at := fmt.Sprintf("%s.uplinks[%d]", path, i)

@@ -82,6 +82,7 @@ func newGateway(c *Config, log *slog.Logger) (*gateway, error) {
 	for _, name := range laneNames {
 		g.lanes = append(g.lanes, &laneRun{
 			name: name, dir: filepath.Join(c.Gateway.StateDir, "lanes", name), config: c.Lanes[name], log: log.With("lane", name),
+			quotas: map[string]int64{}, gaps: map[string]bool{},
 		})
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Streams)) {
@@ -95,6 +96,11 @@ func newGateway(c *Config, log *slog.Logger) (*gateway, error) {
 			stream.From = append(stream.From, sel)
 		}
 		streams = append(streams, stream)
+		lane := g.lane(s.Lane)
+		if s.Quota > 0 {
+			lane.quotas[name] = int64(s.Quota)
+		}
+		lane.gaps[name] = s.GapRecords
 		for _, u := range s.Uplinks {
 			g.links = append(g.links, &linkRun{
 				uplink: u, driver: c.Uplinks[u].Driver, stream: name, Driver: c.Uplinks[u].Settings.(uplink.Driver),
@@ -135,6 +141,7 @@ func (g *gateway) run(ctx context.Context) error {
 	var sources, links, rest sync.WaitGroup
 	rest.Go(func() { g.servePage(endCtx) })
 	for _, l := range g.lanes {
+		l.doubts(time.Now()) // said before the first commit
 		// A lane that opens at once is there before the first device; one that does not must not hold up the others.
 		var a *attached
 		if err := l.open(g.epochs); err == nil {

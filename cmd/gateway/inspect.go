@@ -78,14 +78,15 @@ func printReport(w io.Writer, r *wal.Report) error {
 	fmt.Fprintf(w, "lane %s (%s, %s)\n", filepath.Base(r.Dir), r.Dir, holder)
 	fmt.Fprintf(w, "  epoch %d, %d records in %d segments, %s on disk, state %d keys of %s, refused %d\n",
 		r.Epoch, r.Records, len(r.Segments), bytesText(r.Bytes), r.StateKeys, bytesText(int64(r.StateBytes)), r.Refused)
+	fmt.Fprintf(w, "  written since it began %s, in flash pages %s\n", bytesText(int64(r.Written)), bytesText(int64(r.Flash)))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "  SEGMENT\tFIRST\tLAST\tSIZE\tCREATED\tNEWEST RECORD")
 	for _, s := range r.Segments {
 		fmt.Fprintf(t, "  %s\t%d\t%d\t%s\t%s\t%s\n", s.Name, s.First, s.Last, bytesText(s.Bytes), timeText(s.Created), timeText(s.Newest))
 	}
-	fmt.Fprintln(t, "  STREAM\tRECORDS\tBYTES\tDROPPED\t\t")
+	fmt.Fprintln(t, "  STREAM\tRECORDS\tBYTES\tDROPPED\tREFUSED\t")
 	for _, s := range r.Streams {
-		fmt.Fprintf(t, "  %s\t%d\t%s\t%d\t\t\n", s.Name, s.Records, bytesText(int64(s.Bytes)), s.Dropped)
+		fmt.Fprintf(t, "  %s\t%d\t%s\t%d\t%d\t\n", s.Name, s.Records, bytesText(int64(s.Bytes)), s.Dropped, s.Refused)
 	}
 	fmt.Fprintln(t, "  CURSOR\tSTREAM\tUP TO\tBACKLOG\t\t")
 	for _, c := range r.Cursors {

@@ -22,6 +22,9 @@ type laneRun struct {
 	dir    string
 	config Lane
 	log    *slog.Logger
+	quotas map[string]int64 // of its streams
+	gaps   map[string]bool  // its streams that want gap records
+	medium mediumWatch
 
 	fault func(op string) error // of tests; see wal.Options.Fault
 
@@ -63,6 +66,7 @@ func (l *laneRun) options(epoch uint64) wal.Options {
 		MaxBytes: int64(l.config.MaxBytes), MaxAge: l.config.MaxAge, Full: wal.Policy(l.config.WhenFull),
 		MaxDelay: l.config.MaxDelay, UrgentDelay: l.config.UrgentDelay, Codec: wal.Codec(l.config.Codec),
 		Verify: wal.VerifyMode(l.config.Verify), NewEpoch: epoch, Log: l.log, Fault: l.fault,
+		Quotas: l.quotas, Gap: l.gapRecord,
 	}
 	if l.distrusted {
 		o.FromMedium, o.Verify = true, wal.VerifyFull

@@ -21,6 +21,7 @@ func (g *gateway) gather() control.Status {
 	for _, d := range g.devices {
 		s.Devices = append(s.Devices, g.deviceStatus(d))
 	}
+	s.Flash = control.Flash{Budget: uint64(g.config.Gateway.FlashBudget), Years: g.config.Gateway.FlashYears}
 	stats := make(map[string]wal.Stats, len(g.lanes))
 	for _, l := range g.lanes {
 		lane, st := laneStatus(l)
@@ -43,6 +44,8 @@ func (g *gateway) gather() control.Status {
 		for _, st := range stats[c.Lane].Streams {
 			if st.Name == name {
 				stream.Records = st.Records
+				stream.Waiting, stream.Quota, stream.Full = st.Waiting, uint64(st.Quota), st.Full
+				stream.Dropped, stream.RefusedEver = st.Dropped, st.Refused
 			}
 		}
 		s.Streams = append(s.Streams, stream)
@@ -110,6 +113,13 @@ func shorten(s string) string {
 
 func laneStatus(l *laneRun) (control.Lane, wal.Stats) {
 	s := control.Lane{Name: l.name, State: control.LaneOK, MaxBytes: int64(l.config.MaxBytes)}
+	for _, d := range l.doubts(time.Now()) {
+		s.Doubts = append(s.Doubts, control.Doubt{Kind: d.Kind, Text: d.Text, Hint: d.Hint})
+	}
+	s.Room = -1
+	if free, err := wal.Free(l.dir); err == nil {
+		s.Room = free
+	}
 	log, err := l.opened()
 	if log == nil {
 		s.State = control.LaneStopped
@@ -124,6 +134,7 @@ func laneStatus(l *laneRun) (control.Lane, wal.Stats) {
 		s.Error = st.Err.Error()
 	}
 	s.Epoch, s.Bytes, s.Segments, s.Commits, s.Refused = st.Epoch, st.Bytes, st.Segments, st.Commits, st.Refused
+	s.Written, s.Flash, s.Held = st.WrittenEver, st.FlashEver, st.Held
 	for _, stream := range st.Streams {
 		s.Dropped += stream.Dropped
 	}

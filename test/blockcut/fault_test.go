@@ -247,8 +247,8 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// TestBadSector has a sector of a sealed segment become unreadable when it is read through the map for the first time, which
-// is a SIGBUS. The read fails with ErrDamaged and the process lives; other blocks are read, and so is this one when it can be.
+// TestBadSector has a sector of a sealed segment become unreadable after the segment was opened: EIO, or SIGBUS where the log reads
+// through a map. The read fails with ErrDamaged and the process lives; other blocks are read, and so is this one when it can be.
 func TestBadSector(t *testing.T) {
 	d := newDevice(t, imageMiB)
 	l, at := openOn(t, d, wal.Options{SegmentBytes: 1 << 20})
@@ -276,7 +276,7 @@ func TestBadSector(t *testing.T) {
 		}
 		return recs[0], nil
 	}
-	first, err := read() // the segment's pages are looked at now, and it is mapped
+	first, err := read() // the segment is open now, and its pages were looked at
 	must(t, err)
 	c.Done(first)
 

@@ -28,6 +28,9 @@ type Device struct {
 	mount string     // where it is mounted; empty: nowhere
 }
 
+// patience is how long a device waits for those who still use it.
+const patience = 5 * time.Second
+
 // host is the serving process, and the directory of its FUSE mount.
 type host struct {
 	cmd *exec.Cmd
@@ -165,6 +168,10 @@ func (d *Device) Unmount() error {
 		return nil
 	}
 	err := unix.Unmount(d.mount, 0)
+	// A child that is just being started has copies of the open files until it runs its own program.
+	for end := time.Now().Add(patience); errors.Is(err, unix.EBUSY) && time.Now().Before(end); err = unix.Unmount(d.mount, 0) {
+		time.Sleep(time.Millisecond)
+	}
 	if err != nil {
 		err = errors.Join(fmt.Errorf("unmount: %w", err), unix.Unmount(d.mount, unix.MNT_DETACH))
 	}
@@ -233,8 +240,16 @@ func (d *Device) change(do func() error) error {
 	if d.mount != "" {
 		return fmt.Errorf("device is mounted on %s", d.mount)
 	}
+	old := d.loop.Name()
 	if err := d.loop.Close(); err != nil {
 		return err
+	}
+	// A serving process that is just being started has a copy of the mount, for a moment.
+	backing := fmt.Sprintf("/%d.%d", os.Getpid(), d.n)
+	for end := time.Now().Add(patience); backingFile(old) == backing; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("%s is still in use", old)
+		}
 	}
 	if err := do(); err != nil {
 		return err

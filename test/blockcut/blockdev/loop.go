@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -53,4 +55,10 @@ func openLoop(n int) (*os.File, error) {
 		f, err = os.OpenFile(path, os.O_RDWR, 0)
 	}
 	return f, err
+}
+
+// backingFile returns the file of a loop device, or nothing where it has none.
+func backingFile(loop string) string {
+	b, _ := os.ReadFile("/sys/block/" + filepath.Base(loop) + "/loop/backing_file")
+	return strings.TrimSpace(string(b))
 }
