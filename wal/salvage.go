@@ -418,7 +418,7 @@ func (s *salvage) merge(from *salvageFile, pairs map[string][]byte) store {
 			}
 		}
 	}
-	const lasting = string(keyUser) + string(keyStream) + string(keyCursor)
+	const lasting = string(keyUser) + string(keyStream) + string(keyCursor) + string(keyTold)
 	for _, f := range s.newestFirst() {
 		if from != nil && f.number > from.number {
 			continue
