@@ -41,10 +41,11 @@ func TestVerifyAndExportOfALogThatIsWrittenTo(t *testing.T) {
 			c.Done(recs...)
 		}
 	})
+	given := 0
 	for range 30 {
 		r, err := wal.Verify(dir, nil)
 		must(t, err)
-		if r.Err() != nil || r.Records == 0 {
+		if r.Err() != nil || len(r.Segments) == 0 {
 			t.Fatalf("Verify: %+v", r)
 		}
 		var last uint64
@@ -61,9 +62,10 @@ func TestVerifyAndExportOfALogThatIsWrittenTo(t *testing.T) {
 			n++
 			return nil
 		}))
-		if n == 0 {
-			t.Fatal("nothing was given out")
-		}
+		given += n
+	}
+	if given == 0 {
+		t.Error("nothing was given out") // once it may be so: all was delivered and freed
 	}
 }
 
@@ -173,8 +175,9 @@ func TestReadingBeyondTheEndOfACutFile(t *testing.T) {
 				must(t, err) // the rest of the log lives
 				return
 			}
-			if !errors.Is(err, wal.ErrStopped) {
-				t.Errorf("Append returned %v, want ErrStopped", err)
+			// Whether the commit meets the cut depends on where the pages lie that it changes.
+			if err != nil && !errors.Is(err, wal.ErrStopped) {
+				t.Errorf("Append returned %v, want nothing or ErrStopped", err)
 			}
 			_ = l.Close() // which must not wait for ever
 			if _, err := wal.Open(dir, wal.Options{}); !errors.Is(err, wal.ErrDamaged) {
