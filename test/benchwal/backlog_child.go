@@ -172,10 +172,13 @@ func (r *drainResult) chunks(ctx context.Context, d *disk, c *wal.Cursor, size i
 
 func (r *drainResult) plain(d *disk, chunk int64, buf []byte) error {
 	files := segments(d.dir)
-	if len(files) < 3 {
+	if len(files) < 4 {
 		return nil
 	}
-	files = files[1 : len(files)-1] // not the one in use, nor the one that was opened
+	files = files[2 : len(files)-1] // not the one in use, nor the next, which may be read ahead, nor the one that was opened
+	if err := dropCache(files); err != nil {
+		return err
+	}
 	began, read, n := time.Now(), int64(0), 0
 	for n < len(files) && read < chunk {
 		m, err := readPlain(files[n:n+1], buf)
