@@ -224,6 +224,7 @@ func (c *Cursor) fetchLocked() (bool, error) {
 		return false, err
 	}
 	if !ok {
+		pos = b.first // what lay before it was freed
 		c.mu.Unlock()
 		c.l.mu.Lock()
 		last, end := c.l.ctl.last, c.l.ctl.tails[c.stream].seq

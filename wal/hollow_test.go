@@ -82,7 +82,7 @@ func TestPowerCutWhileSegmentsAreReplaced(t *testing.T) {
 		for _, v := range m.Variants() {
 			must(t, replica.Build(m, v, rnd))
 
-			l, err := wal.Open(replica.Dir, wal.Options{SegmentBytes: middling})
+			l, err := wal.Open(replica.Dir, replica.Under(wal.Options{SegmentBytes: middling}))
 			if err != nil {
 				t.Fatalf("%s, %s: %v", rec.Describe(i), v, err)
 			}

@@ -227,7 +227,7 @@ func (l *Log) cursorMoved() {
 	}
 }
 
-// block returns the block that holds pos, or ok false where pos is not committed yet. seg is the segment it was read
+// block returns the block that holds pos or the next that was not freed, or ok false and the position that it would begin at. seg is the segment it was read
 // from, nil where it came from memory.
 func (l *Log) block(pos uint64) (b block, seg *segment, ok bool, err error) {
 	for {
@@ -239,7 +239,7 @@ func (l *Log) block(pos uint64) (b block, seg *segment, ok bool, err error) {
 		if pos > l.ctl.last {
 			err := l.err // nothing more will come
 			l.mu.Unlock()
-			return block{}, nil, false, err
+			return block{first: pos}, nil, false, err
 		}
 		if b, ok := l.ring.find(pos); ok {
 			l.mu.Unlock()

@@ -172,6 +172,9 @@ func (r *Recorder) Under(o Options) Options {
 				if err := system.rename(from, to); err != nil {
 					return err
 				}
+				if _, there := r.names[e.to]; there {
+					r.forget(e.to) // it has lost its name, and its inode may come again
+				}
 				r.names[e.to] = r.names[e.name]
 				delete(r.names, e.name)
 				return nil
