@@ -285,9 +285,8 @@ func TestLockIsRefusedInOneLineThatNamesTheProcess(t *testing.T) {
 	}
 }
 
-// pollerGoal is the most that the profile may cost the flash memory, in GB/day. A second's readings are 10 kB, which with the
-// pages around them is one page more than 16 KiB where they are stored as they are.
-const pollerGoal = 4.3
+// pollerGoal is the most that the profile may cost the flash memory, in GB/day.
+const pollerGoal = 3.5
 
 // reading looks like an encoded reading of 100 bytes: what does not change is most of it.
 func reading(n int) []byte {

@@ -195,7 +195,7 @@ func TestStreamAtItsQuotaDropsItsOwnOldest(t *testing.T) {
 	closeLog(t, l)
 	l = open(t, dir, o)
 	expect(t, cursor(t, l, "u", "chatty"), "chatty", int(next), 200, 5_000)
-	eventually(t, "the segments in front are gone", func() bool { return len(segments(t, dir)) <= 4 })
+	eventually(t, "the segments in front are gone", func() bool { return len(segments(t, dir)) <= 7 })
 }
 
 // read2 reads again what was read.
