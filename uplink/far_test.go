@@ -80,19 +80,29 @@ func TestWhereSendingGoesOnIsWhatBothSidesKnow(t *testing.T) {
 		{name: "all was stored already", own: 5, far: uplink.FarCursor{Epoch: epoch, Seq: tail}},
 		{name: "an earlier log was there", own: 0, far: uplink.FarCursor{Epoch: epoch - 1, Seq: 900}, sent: span(1, tail)},
 		{name: "the far side has lost some", own: 10, far: uplink.FarCursor{Epoch: epoch, Seq: 7}, sent: span(8, tail)},
-		{name: "the far side has lost what is freed here", own: 10, freed: 9, far: uplink.FarCursor{Epoch: epoch, Seq: 7},
-			fault: "the far side has lost confirmed records"},
-		{name: "the same, and the gap is accepted", own: 10, freed: 9, far: uplink.FarCursor{Epoch: epoch, Seq: 7}, choice: uplink.Resume,
-			sent: span(11, tail)},
+		{
+			name: "the far side has lost what is freed here", own: 10, freed: 9, far: uplink.FarCursor{Epoch: epoch, Seq: 7},
+			fault: "the far side has lost confirmed records",
+		},
+		{
+			name: "the same, and the gap is accepted", own: 10, freed: 9, far: uplink.FarCursor{Epoch: epoch, Seq: 7}, choice: uplink.Resume,
+			sent: span(11, tail),
+		},
 		{name: "an old disk was put back", own: 5, far: uplink.FarCursor{Epoch: epoch, Seq: tail + 1}, fault: "an old copy of the gateway's disk"},
-		{name: "the same, and the log is believed", own: 5, far: uplink.FarCursor{Epoch: epoch, Seq: tail + 1}, choice: uplink.Restart,
-			sent: span(6, tail)},
+		{
+			name: "the same, and the log is believed", own: 5, far: uplink.FarCursor{Epoch: epoch, Seq: tail + 1}, choice: uplink.Restart,
+			sent: span(6, tail),
+		},
 		{name: "the same, and the far side is believed", own: 5, far: uplink.FarCursor{Epoch: epoch, Seq: tail + 1}, choice: uplink.Resume},
 		{name: "a newer log was there", own: 5, far: uplink.FarCursor{Epoch: epoch + 1, Seq: 2}, fault: "two gateways have the id"},
-		{name: "the same, and the far side cannot be believed", own: 5, far: uplink.FarCursor{Epoch: epoch + 1, Seq: 2}, choice: uplink.Resume,
-			fault: "two gateways have the id"},
-		{name: "the same, and the log is believed after all", own: 5, far: uplink.FarCursor{Epoch: epoch + 1, Seq: 2}, choice: uplink.Restart,
-			sent: span(6, tail)},
+		{
+			name: "the same, and the far side cannot be believed", own: 5, far: uplink.FarCursor{Epoch: epoch + 1, Seq: 2}, choice: uplink.Resume,
+			fault: "two gateways have the id",
+		},
+		{
+			name: "the same, and the log is believed after all", own: 5, far: uplink.FarCursor{Epoch: epoch + 1, Seq: 2}, choice: uplink.Restart,
+			sent: span(6, tail),
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -332,7 +332,7 @@ func (l *Log) stop(cause error) bool {
 // end fails what still waits when the committer ends.
 func (l *Log) end() {
 	if l.preparing != nil {
-		<-l.preparing // the file is emptied again at the next start
+		_ = <-l.preparing // whatever came of it, the file is emptied again at the next start
 	}
 	l.mu.Lock()
 	err := l.err

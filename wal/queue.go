@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"go.etcd.io/bbolt"
 )
@@ -70,7 +71,7 @@ func (y layout) place(pk *packer, base uint64, entries []entry, blocks []block) 
 	if len(y.tail) == 0 {
 		y.first = base
 	}
-	y.tail = append(y.tail[:len(y.tail):len(y.tail)], entries...)
+	y.tail = append(slices.Clip(y.tail), entries...)
 	y.size += need
 	return p, y
 }
@@ -175,36 +176,6 @@ func covers(raw []byte, pos uint64) bool {
 	}
 	n, first := binary.LittleEndian.Uint32(raw[4:]), binary.LittleEndian.Uint64(raw[8:])
 	return pos >= first && pos-first < uint64(n)
-}
-
-// eachBlock calls yield with each block of a segment in the order of positions, until yield returns an error. raw is not to
-// be kept.
-func eachBlock(tx *bbolt.Tx, yield func(first uint64, raw []byte) error) error {
-	pairs := func(b *bbolt.Bucket) error {
-		return b.ForEach(func(k, v []byte) error {
-			if len(k) != 8 {
-				return fmt.Errorf("%w: a block lies under % x", ErrDamaged, k)
-			}
-			raw := blockAt(b, k, v)
-			if raw == nil {
-				return fmt.Errorf("%w: block %d has no contents", ErrDamaged, binary.BigEndian.Uint64(k))
-			}
-			return yield(binary.BigEndian.Uint64(k), raw)
-		})
-	}
-	c := tx.Cursor()
-	for k, v := c.Seek([]byte(bucketQueue)); bytes.HasPrefix(k, []byte(bucketQueue)); k, v = c.Next() {
-		if v != nil {
-			return fmt.Errorf("%w: %q is not a bucket", ErrDamaged, k)
-		}
-		if err := pairs(tx.Bucket(k)); err != nil {
-			return err
-		}
-	}
-	if t := tx.Bucket([]byte(bucketTail)); t != nil {
-		return pairs(t)
-	}
-	return nil
 }
 
 // loadLayout finds where the newest blocks of a segment lie.
