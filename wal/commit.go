@@ -331,9 +331,7 @@ func (l *Log) stop(cause error) bool {
 
 // end fails what still waits when the committer ends.
 func (l *Log) end() {
-	if l.preparing != nil {
-		_ = <-l.preparing // whatever came of it, the file is emptied again at the next start
-	}
+	_ = l.prepared(true) // whatever came of it, the file is emptied again at the next start
 	l.mu.Lock()
 	err := l.err
 	if err == nil {
