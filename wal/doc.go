@@ -77,7 +77,7 @@
 // # Block
 //
 // Little endian. At most 256 KiB before it is compressed, unless a single record is that large. There are no records of a
-// commit in the blocks of another.
+// commit in the blocks of another, but for small ones that have become one block.
 //
 //	 0  1 B  0xB2: block, version 2
 //	 1  1 B  codec: 0 none, 1 s2 (its block format), 2 zstd (one frame)

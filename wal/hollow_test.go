@@ -1,7 +1,9 @@
 package wal_test
 
 import (
+	"errors"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"edgegateway/wal"
@@ -39,8 +41,30 @@ func TestStalledStreamKeepsNothingButItsOwnSegments(t *testing.T) {
 	if r, err := wal.Inspect(dir); err != nil || len(r.Segments) < 10 {
 		t.Errorf("inspect: %d segments, %v", len(r.Segments), err)
 	}
-	l = open(t, dir, o)
+	// Nothing of that is damage to those who look for it.
+	v, err := wal.Verify(dir, nil)
+	if must(t, err); v.Count() != 0 {
+		t.Errorf("verify: %v", v.Err())
+	}
+	rep, err := wal.Salvage(dir, wal.SalvageOptions{Options: o}, nil)
+	if must(t, err); len(rep.Problems)+len(rep.Damaged)+len(rep.Lost) != 0 {
+		t.Errorf("salvage: %+v", rep)
+	}
+	var exported []uint64
+	must(t, wal.Export(dir, wal.Selection{Stream: "busy"}, func(e wal.Exported) error {
+		exported = append(exported, e.Seq)
+		return nil
+	}))
+	if n := len(exported); n == 0 || n >= 40 || exported[n-1] != 40 {
+		t.Errorf("export gives %v", exported)
+	}
+	full := o
+	full.Verify, full.FromMedium = wal.VerifyFull, true
+	l = open(t, dir, full)
 	busy = cursor(t, l, "u", "busy")
+	if err := busy.Back(1); !errors.Is(err, wal.ErrGone) {
+		t.Errorf("Back to what is hollow = %v, want ErrGone", err)
+	}
 	stalled := cursor(t, l, "u", "stalled")
 	must(t, put(t, l, batch("busy", 41, 41, 10)))
 	expect(t, busy, "busy", 41, 41, 10)
@@ -112,4 +136,55 @@ func seqOfBusy(l *wal.Log) uint64 {
 		}
 	}
 	return 0
+}
+
+// TestSalvageBesideHollowSegments loses the newest segment of a log in which most are hollow.
+func TestSalvageBesideHollowSegments(t *testing.T) {
+	dir := t.TempDir()
+	o := wal.Options{SegmentBytes: middling}
+	l := open(t, dir, o)
+	busy := cursor(t, l, "u", "busy")
+	cursor(t, l, "u", "stalled")
+	must(t, put(t, l, batch("stalled", 1, 1, 10)))
+	for n := 1; n <= 12; n++ {
+		must(t, put(t, l, batch("busy", n, n, 200_000)))
+		busy.Done(expect(t, busy, "busy", n, n, 200_000)...)
+	}
+	closeLog(t, l)
+	list := segments(t, dir)
+	newest := list[len(list)-1]
+	b, err := os.ReadFile(newest)
+	must(t, err)
+	clear(b[:2*4096])
+	must(t, os.WriteFile(newest, b, 0o600))
+	if _, err := wal.Open(dir, o); !errors.Is(err, wal.ErrDamaged) {
+		t.Fatalf("Open = %v, want ErrDamaged", err)
+	}
+	rep, err := wal.Salvage(dir, wal.SalvageOptions{Options: o}, nil)
+	if must(t, err); len(rep.Damaged) != 1 || rep.Skipped == 0 {
+		t.Errorf("salvage: %+v, want one damaged file and numbers left out", rep)
+	}
+	l = open(t, dir, o)
+	expect(t, cursor(t, l, "u", "stalled"), "stalled", 1, 1, 10)
+	again := cursor(t, l, "u", "busy")
+	seq, tail := again.Position()
+	if seq > tail || tail < 12 {
+		t.Errorf("busy stands at %d of %d", seq, tail)
+	}
+	// The next record has a number that nobody has had.
+	must(t, put(t, l, wal.Batch{Entries: []wal.Entry{{Stream: "busy", Data: []byte("new")}}}))
+	for {
+		recs := read(t, again, 1)
+		if string(recs[0].Data) == "new" {
+			if recs[0].Seq <= 12 {
+				t.Errorf("the new record has sequence %d", recs[0].Seq)
+			}
+			break
+		}
+		if want := data("busy", int(recs[0].Seq), 200_000); string(recs[0].Data) != string(want) {
+			t.Fatalf("record %d holds something else", recs[0].Seq)
+		}
+		again.Done(recs...)
+	}
+	closeLog(t, l)
 }

@@ -54,6 +54,12 @@ func (c *Cursor) Back(seq uint64) error {
 		for i > 0 && before(l.segs[i]) > seq {
 			i--
 		}
+		for j := i; j < len(l.segs); j++ {
+			if before, last := l.span(j, c.stream); l.segs[j].hollow && last > max(before, seq) {
+				found = ErrGone
+				return
+			}
+		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if seq >= c.win.done {

@@ -252,6 +252,7 @@ func (v *segmentVerifier) once(f *os.File, m pageMeta) {
 		if s.header.base == 0 {
 			return // without a header nothing can be said of what is in it
 		}
+	case s.header.hollow: // the state is the newest segment's, and this is never that
 	default:
 		if _, err := loadStore(&s); err != nil {
 			v.problem(0, 0, err)
@@ -360,6 +361,17 @@ func (v *segmentVerifier) block(f foundBlock) {
 // end compares where the blocks have ended with what the control record says.
 func (v *segmentVerifier) end() {
 	c := &v.sum.control
+	if v.sum.header.hollow {
+		// Its records are gone because nobody needed them: the streams are where it says.
+		if v.next != v.sum.header.base {
+			v.problem(v.sum.header.base, v.next-1, errors.New("are in a segment that says it has none"))
+		}
+		v.next = c.last + 1
+		for stream, t := range c.tails {
+			v.c.move(uint32(stream), v.c.seq(uint32(stream)), t.seq)
+		}
+		return
+	}
 	if v.next != c.last+1 {
 		if v.next <= c.last {
 			v.problem(v.next, c.last, errors.New("are missing"))
@@ -387,6 +399,14 @@ type chain struct {
 type jump struct {
 	stream      uint32
 	first, last uint64
+}
+
+// seq returns the newest sequence of a stream.
+func (c *chain) seq(stream uint32) uint64 {
+	if int(stream) < len(c.seqs) {
+		return c.seqs[stream]
+	}
+	return 0
 }
 
 // move brings a stream from before to seq, and notes what is missing up to before.
