@@ -69,8 +69,10 @@ type linkRun struct {
 }
 
 func newGateway(c *Config, log *slog.Logger) (*gateway, error) {
-	if err := os.MkdirAll(filepath.Join(c.Gateway.StateDir, "lanes"), 0o750); err != nil {
-		log.Error("state folder cannot be made, nothing is stored", "err", err)
+	for _, dir := range []string{"lanes", "choices"} {
+		if err := os.MkdirAll(filepath.Join(c.Gateway.StateDir, dir), 0o750); err != nil {
+			log.Error("state folder cannot be made, nothing is stored", "err", err)
+		}
 	}
 	epochs, err := openEpochs(c.Gateway.StateDir)
 	if err != nil {

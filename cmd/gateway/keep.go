@@ -45,7 +45,7 @@ func (g *gateway) attach(ctx context.Context, l *laneRun) *attached {
 			k.log.Error("cursor cannot be opened, the uplink does not run", "err", err)
 			continue
 		}
-		runner := k.start(cursor, uplink.Env{
+		runner := k.start(cursor, g.config.Gateway.StateDir, uplink.Env{
 			Gateway: g.config.Gateway.ID, Stream: k.stream, Epoch: log.Epoch(), Uplink: k.uplink, Log: k.log, Promise: k.promise,
 		})
 		a.runners.Go(func() {
@@ -121,11 +121,14 @@ func (g *gateway) keepLane(ctx, linkCtx context.Context, l *laneRun, a *attached
 	}
 }
 
-func (k *linkRun) start(cursor *wal.Cursor, env uplink.Env) *uplink.Runner {
+func (k *linkRun) start(cursor *wal.Cursor, stateDir string, env uplink.Env) *uplink.Runner {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.cursor = cursor
-	k.runner = uplink.New(uplink.RunnerConfig{Driver: k.Driver, Env: env, Cursor: cursor})
+	k.runner = uplink.New(uplink.RunnerConfig{
+		Driver: k.Driver, Env: env, Cursor: cursor,
+		Choice: func() uplink.Choice { return takeChoice(stateDir, k.stream, k.uplink, k.log) },
+	})
 	return k.runner
 }
 

@@ -7,6 +7,7 @@
 //	edge-gateway verify DIR        read all of a log and list what is wrong with it
 //	edge-gateway salvage DIR       make a damaged log one that opens, and say what that costs
 //	edge-gateway export DIR        write the records of a stream as JSON lines
+//	edge-gateway choose …          say what to believe where a far cursor does not fit the log
 //	edge-gateway hash-password     read a password, print its hash for the config
 //	edge-gateway version
 //
@@ -53,6 +54,8 @@ const usage = `usage: edge-gateway COMMAND
   salvage [-dry-run] DIR           make a damaged log one that opens, and say what that costs
   export -stream NAME [-from N] [-to N] [-out FILE] DIR
                                    write the records of a stream as JSON lines
+  choose -c FILE UPLINK STREAM resume|restart
+                                   say what to believe where a far cursor does not fit the log
   hash-password                    read a password, print its hash for the config
   version                          print the version
 `
@@ -124,6 +127,12 @@ func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 			return code
 		}
 		err = export(flags.Arg(0), sel, *out, stdout, stderr)
+	case "choose":
+		file := flags.String("c", "/etc/edge-gateway/gateway.yaml", "config `file`")
+		if code := parse(flags, args[1:], 3, stderr); code != exitOK {
+			return code
+		}
+		err = choose(*file, flags.Arg(0), flags.Arg(1), flags.Arg(2))
 	case "hash-password":
 		if code := parse(flags, args[1:], 0, stderr); code != exitOK {
 			return code
