@@ -26,7 +26,7 @@ const (
 )
 
 // maxBatchBytes bounds a batch, so that on a line of 10 kB/s one is confirmed before the Runner takes the line for dead.
-const maxBatchBytes = 256 << 10
+const maxBatchBytes = 128 << 10
 
 // batchSession implements uplink.Session and uplink.Resumer. The data of a batch is sent while the one before commits; the
 // message that commits it waits, because it names the cursor that it replaces.

@@ -70,7 +70,7 @@ func (l *link) explain(err error) error {
 	case codeNotAtomic:
 		return config("stream %s takes no atomic batches any more (want allow_atomic: true in its settings)", l.stream)
 	case codeBatchTooLarge:
-		return config("%s takes no batches of so many records (want a smaller batch, or a larger max_batch_size there): %w", l.address, err)
+		return config("%s takes no batches of so many records (want a smaller batch, or a larger jetstream.limits.batch.max_msgs there): %w", l.address, err)
 	case codeIncomplete:
 		return fmt.Errorf("stream %s has given up a batch before its end (a new leader, a limit of the account, or a line that stood still)", l.stream)
 	case codeManyBatches:

@@ -39,7 +39,7 @@ func (c *Config) Check() []pipeline.Problem {
 			break // the second follows from the first
 		}
 	}
-	if c.CursorSubject == c.Subject {
+	if c.CursorSubject == c.Subject && c.Subject != "" {
 		add("cursor_subject", "the same as subject (want another one, so that consumers of the data do not read the cursor)")
 	}
 	if strings.ContainsAny(c.Stream, " \t.*>/\\") {
