@@ -53,7 +53,7 @@ type commit struct {
 	report   func(uint64, uplink.Outcome)
 }
 
-func (c *Config) openBatches(ctx context.Context, env uplink.Env, l *link) (*batchSession, error) {
+func (c *Config) openBatches(ctx context.Context, l *link) (*batchSession, error) {
 	cfg, err := checkBatches(ctx, l)
 	if err != nil {
 		return nil, err

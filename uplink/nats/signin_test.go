@@ -42,15 +42,30 @@ func TestEachWayToSignInSends(t *testing.T) {
 		want     string // what the wrong one is told
 	}{
 		{"token", "authorization { token: s3cret }", nats.Config{Token: "s3cret"}, nats.Config{Token: "guess"}, "refuses the sign-in"},
-		{"nkey", "authorization { users: [ { nkey: " + nkeyPublic + " } ] }", nats.Config{NKeyFile: seed},
-			nats.Config{NKeyFile: write(t, "other.nk", "no seed")}, "holds no seed of a user's nkey"},
-		{"nkey without its file", "authorization { users: [ { nkey: " + nkeyPublic + " } ] }", nats.Config{NKeyFile: seed},
-			nats.Config{NKeyFile: seed + ".missing"}, "nkey_file:"},
+		{
+			"nkey", "authorization { users: [ { nkey: " + nkeyPublic + " } ] }",
+			nats.Config{NKeyFile: seed},
+			nats.Config{NKeyFile: write(t, "other.nk", "no seed")},
+			"holds no seed of a user's nkey",
+		},
+		{
+			"nkey without its file", "authorization { users: [ { nkey: " + nkeyPublic + " } ] }",
+			nats.Config{NKeyFile: seed},
+			nats.Config{NKeyFile: seed + ".missing"},
+			"nkey_file:",
+		},
 		{"credentials", string(operator), nats.Config{CredsFile: "testdata/gateway.creds"}, nats.Config{}, "refuses the sign-in"},
-		{"credentials without their file", string(operator), nats.Config{CredsFile: "testdata/gateway.creds"},
-			nats.Config{CredsFile: "testdata/missing.creds"}, "creds_file:"},
-		{"user over TLS", fmt.Sprintf("authorization { user: gw, password: open }\ntls { cert_file: %q, key_file: %q }", certificate, key), withTLS,
-			nats.Config{User: "gw", Password: "open", TLS: uplink.TLS{Enabled: true}}, "signed by an authority that is not trusted"},
+		{
+			"credentials without their file", string(operator),
+			nats.Config{CredsFile: "testdata/gateway.creds"},
+			nats.Config{CredsFile: "testdata/missing.creds"},
+			"creds_file:",
+		},
+		{
+			"user over TLS", fmt.Sprintf("authorization { user: gw, password: open }\ntls { cert_file: %q, key_file: %q }", certificate, key), withTLS,
+			nats.Config{User: "gw", Password: "open", TLS: uplink.TLS{Enabled: true}},
+			"signed by an authority that is not trusted",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			server := rig.NATS(t, rig.NATSOptions{Settings: test.settings})
