@@ -12,6 +12,8 @@ type NATSOptions struct {
 	SyncAlways     bool   // confirm a message only when it is on disk
 	User, Password string // of the only account; empty for none
 	MaxPayload     int    // bytes of a message; 0 for the default of 1 MiB
+	MaxBatch       int    // messages of an atomic batch; 0 for the default of 1000
+	Settings       string // further lines of its settings
 }
 
 // NATS starts a nats-server with JetStream.
@@ -24,6 +26,9 @@ func NATS(tb TB, o NATSOptions) *Server {
 	if o.SyncAlways {
 		text += ", sync_interval: always"
 	}
+	if o.MaxBatch > 0 {
+		text += fmt.Sprintf(", limits { batch { max_msgs: %d } }", o.MaxBatch)
+	}
 	text += " }\n"
 	if o.User != "" {
 		text += fmt.Sprintf("authorization { user: %q, password: %q }\n", o.User, o.Password)
@@ -31,6 +36,7 @@ func NATS(tb TB, o NATSOptions) *Server {
 	if o.MaxPayload > 0 {
 		text += fmt.Sprintf("max_payload: %d\n", o.MaxPayload)
 	}
+	text += o.Settings + "\n"
 	conf := filepath.Join(dir, "nats.conf")
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		tb.Fatalf("settings of nats-server: %v", err)

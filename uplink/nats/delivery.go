@@ -2,18 +2,25 @@ package nats
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 
 	"edgegateway/uplink"
 )
 
-// Keeps implements uplink.Keeper. The stream recognizes a repeat by its message id within its duplicate window, which must be
-// longer than the gateway can be without it.
-func (*Config) Keeps(p uplink.Promise) error {
+// Keeps implements uplink.Keeper. With effectively_once the stream recognizes a repeat by its message id within its duplicate
+// window. With exactly_once the cursor is a message in the stream, stored in one step with the data.
+func (c *Config) Keeps(p uplink.Promise) error {
 	if p.Order != uplink.OrderStrict {
 		return errors.New("it sends in the order of the stream only (want order: strict)")
 	}
-	if p.Delivery == uplink.EffectivelyOnce {
+	if p.Delivery != uplink.ExactlyOnce {
 		return nil
 	}
-	return errors.New("that needs the cursor in the stream in one atomic batch with the data, which this driver does not write (want effectively_once)")
+	for _, word := range []string{"{gateway}", "{stream}"} {
+		if !strings.Contains(c.cursorSubject(), word) {
+			return fmt.Errorf("each gateway and stream needs a cursor of its own, and all would have %s (want %s in cursor_subject)", c.cursorSubject(), word)
+		}
+	}
+	return nil
 }

@@ -3,13 +3,8 @@ package nats
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"edgegateway/pipeline"
 	"edgegateway/uplink"
@@ -23,9 +18,12 @@ type Config struct {
 	Create          bool            `yaml:"create" doc:"Make the stream if it is missing." default:"false"`
 	Replicas        int             `yaml:"replicas" doc:"Copies of a stream that is made." default:"1" min:"1" max:"5"`
 	DuplicateWindow time.Duration   `yaml:"duplicate_window" doc:"How long a stream that is made recognises a record sent twice; longer than a connection is ever down in the middle of a send." default:"10m" min:"2m"`
+	CursorSubject   string          `yaml:"cursor_subject" doc:"Subject of the message that says how far a stream is stored, for delivery exactly_once; the same placeholders. Empty for the subject with .cursor behind it."`
+	Batch           int             `yaml:"batch" doc:"Records that are stored in one step with delivery exactly_once; the server's limit, by default 1000, counts one more." default:"500" min:"1" max:"999"`
 	User            string          `yaml:"user" doc:"User to sign in as."`
 	Password        pipeline.Secret `yaml:"password" doc:"Password of the user."`
 	Token           pipeline.Secret `yaml:"token" doc:"Token to sign in with instead."`
+	NKeyFile        string          `yaml:"nkey_file" doc:"File with the seed of a user's nkey to sign in with instead."`
 	CredsFile       string          `yaml:"creds_file" doc:"File of NATS credentials to sign in with instead."`
 	TLS             uplink.TLS      `yaml:"tls" doc:"Encryption of the connection."`
 }
@@ -33,9 +31,16 @@ type Config struct {
 // Check implements pipeline.Checker.
 func (c *Config) Check() []pipeline.Problem {
 	problems := append(uplink.CheckTemplate("subject", c.Subject), uplink.CheckTemplate("stream", c.Stream)...)
+	problems = append(problems, uplink.CheckTemplate("cursor_subject", c.CursorSubject)...)
 	add := func(path, text string) { problems = append(problems, pipeline.Problem{Path: path, Text: text}) }
-	if c.Subject == "" || strings.ContainsAny(c.Subject, " \t*>") || strings.Contains("."+c.Subject+".", "..") {
-		add("subject", fmt.Sprintf("%q is no subject to publish to (want words between dots, without spaces, * and >)", c.Subject))
+	for _, s := range []struct{ path, subject string }{{"subject", c.Subject}, {"cursor_subject", c.cursorSubject()}} {
+		if s.subject == "" || strings.ContainsAny(s.subject, " \t*>") || strings.Contains("."+s.subject+".", "..") {
+			add(s.path, fmt.Sprintf("%q is no subject to publish to (want words between dots, without spaces, * and >)", s.subject))
+			break // the second follows from the first
+		}
+	}
+	if c.CursorSubject == c.Subject && c.Subject != "" {
+		add("cursor_subject", "the same as subject (want another one, so that consumers of the data do not read the cursor)")
 	}
 	if strings.ContainsAny(c.Stream, " \t.*>/\\") {
 		add("stream", fmt.Sprintf("%q is no name of a stream (want one without spaces and without . * > / \\)", c.Stream))
@@ -43,15 +48,7 @@ func (c *Config) Check() []pipeline.Problem {
 	if c.Create && c.Stream == "" {
 		add("stream", "missing with create: true (want the name of the stream to make)")
 	}
-	ways := 0
-	for _, used := range []bool{c.User != "", c.Token != "", c.CredsFile != ""} {
-		if used {
-			ways++
-		}
-	}
-	if ways > 1 {
-		add("user", "more than one way to sign in (want one of user, token and creds_file)")
-	}
+	problems = append(problems, c.checkSignIn()...)
 	return append(problems, uplink.CheckTLS(&c.TLS)...)
 }
 
@@ -63,142 +60,43 @@ const (
 	ackTimeout = 5 * time.Minute
 )
 
+// cursorSubject returns the template of the cursor's subject.
+func (c *Config) cursorSubject() string {
+	if c.CursorSubject == "" && c.Subject != "" {
+		return c.Subject + ".cursor"
+	}
+	return c.CursorSubject
+}
+
 // Open implements uplink.Driver.
 func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
-	s := &session{
-		address: strings.Join(c.Servers, ", "), subject: uplink.Expand(c.Subject, env),
-		pubs: make(chan publication, maxPending), dead: make(chan struct{}),
-	}
-	if err := c.connect(ctx, env, s); err != nil {
+	l, err := c.connect(ctx, env)
+	if err != nil {
 		return nil, err
 	}
-	js, err := jetstream.New(s.nc, jetstream.WithPublishAsyncMaxPending(maxPending),
-		jetstream.WithPublishAsyncTimeout(ackTimeout), jetstream.WithDefaultTimeout(dialTimeout))
-	if err == nil {
-		s.js = js
-		s.stream, err = c.findStream(ctx, env, s)
-	}
+	far, err := c.open(ctx, env, l)
 	if err != nil {
-		s.nc.Close()
-		return nil, s.explain(err)
+		l.hangUp()
+		return nil, l.explain(err)
 	}
+	return far, nil
+}
+
+func (c *Config) open(ctx context.Context, env uplink.Env, l *link) (uplink.Session, error) {
+	name, err := c.findStream(ctx, env, l)
+	if err != nil {
+		return nil, err
+	}
+	l.stream = name
+	if env.Promise.Delivery == uplink.ExactlyOnce {
+		return c.openBatches(ctx, l)
+	}
+	if env.Promise.Delivery == uplink.EffectivelyOnce {
+		if err := checkWindow(ctx, env, l); err != nil {
+			return nil, err
+		}
+	}
+	s := &session{link: l, pubs: make(chan publication, maxPending)}
 	s.collecting.Go(s.collect)
 	return s, nil
-}
-
-func (c *Config) connect(ctx context.Context, env uplink.Env, s *session) error {
-	tls, err := c.TLS.Client()
-	if err != nil {
-		return err
-	}
-	dial := &dialer{ctx: ctx}
-	options := []nats.Option{
-		nats.Name("edge-gateway " + env.Gateway + " " + env.Stream), nats.Timeout(dialTimeout), nats.SetCustomDialer(dial),
-		// After a reconnect the library would publish on before what was in flight has been sent again: out of order.
-		nats.NoReconnect(),
-		nats.PingInterval(20 * time.Second), nats.MaxPingsOutstanding(3),
-		nats.ClosedHandler(func(nc *nats.Conn) { s.fail(nc.LastError()) }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.fail(err) }),
-	}
-	if tls != nil {
-		options = append(options, nats.Secure(tls))
-	}
-	switch {
-	case c.User != "":
-		options = append(options, nats.UserInfo(c.User, c.Password.Reveal()))
-	case c.Token != "":
-		options = append(options, nats.Token(c.Token.Reveal()))
-	case c.CredsFile != "":
-		options = append(options, nats.UserCredentials(c.CredsFile))
-	}
-	nc, err := nats.Connect(strings.Join(c.Servers, ","), options...)
-	if err != nil {
-		return s.explain(dial.cause(err))
-	}
-	dial.release()
-	s.nc = nc
-	return nil
-}
-
-// findStream returns the name of the stream that takes the subject, and makes it if that is wanted.
-func (c *Config) findStream(ctx context.Context, env uplink.Env, s *session) (string, error) {
-	want := uplink.Expand(c.Stream, env)
-	got, err := s.js.StreamNameBySubject(ctx, s.subject)
-	switch {
-	case err == nil && (want == "" || want == got):
-		return got, nil
-	case err == nil:
-		return "", uplink.Config(fmt.Errorf("subject %s goes to the stream %s, not to %s (want stream: %s, or another subject)",
-			s.subject, got, want, got))
-	case !isNotFound(err):
-		return "", err
-	case !c.Create:
-		if want == "" {
-			want = "a stream"
-		}
-		return "", uplink.Config(fmt.Errorf("no stream on the server takes the subject %s (want %s to have it among its subjects, or create: true)",
-			s.subject, want))
-	}
-	_, err = s.js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: want, Subjects: []string{wildcards(c.Subject)}, Storage: jetstream.FileStorage,
-		Replicas: max(1, c.Replicas), Duplicates: c.DuplicateWindow,
-		Description: "records of edge gateways",
-	})
-	if err != nil {
-		return "", uplink.Config(fmt.Errorf("make the stream %s: %w", want, err))
-	}
-	return want, nil
-}
-
-// wildcards turns a subject's template into the subjects that all gateways, streams and uplinks make of it.
-func wildcards(template string) string {
-	words := strings.Split(template, ".")
-	for i, w := range words {
-		if strings.Contains(w, "{") {
-			words[i] = "*"
-		}
-	}
-	return strings.Join(words, ".")
-}
-
-// dialer dials under the context of Open, which nats.Connect does not take, and keeps why it failed, which nats.Connect
-// does not tell.
-type dialer struct {
-	ctx context.Context //nolint:containedctx // of Open, which a dialer serves once; nats.CustomDialer passes none
-
-	mu    sync.Mutex // guards the fields below
-	last  error
-	stops []func() bool
-}
-
-// Dial implements nats.CustomDialer.
-func (d *dialer) Dial(network, address string) (net.Conn, error) {
-	dial := net.Dialer{Timeout: dialTimeout}
-	conn, err := dial.DialContext(d.ctx, network, address)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.last = err
-	if err == nil { // until the connection stands, the end of ctx closes it
-		d.stops = append(d.stops, context.AfterFunc(d.ctx, func() { _ = conn.Close() }))
-	}
-	return conn, err
-}
-
-func (d *dialer) release() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, stop := range d.stops {
-		stop()
-	}
-}
-
-// cause returns why the last dial failed, or else what the library says.
-func (d *dialer) cause(err error) error {
-	d.release()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.last != nil {
-		return d.last
-	}
-	return err
 }

@@ -12,20 +12,12 @@ import (
 	"edgegateway/uplink"
 )
 
-// session implements uplink.Session. collect is its only goroutine.
+// session implements uplink.Session for what is confirmed record by record. collect is its only goroutine.
 type session struct {
-	nc      *nats.Conn
-	js      jetstream.JetStream
-	address string
-	subject string
-	stream  string
+	*link
 
 	pubs       chan publication // in the order of sending
 	collecting sync.WaitGroup
-
-	mu   sync.Mutex // guards err and the closing of dead
-	err  error
-	dead chan struct{} // closed when the session is of no more use
 }
 
 // publication is one record that was sent and is not answered yet.
@@ -34,28 +26,6 @@ type publication struct {
 	size   int
 	answer jetstream.PubAckFuture
 	report func(uint64, uplink.Outcome)
-}
-
-// fail ends the session; the first reason counts.
-func (s *session) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-s.dead:
-		return
-	default:
-	}
-	if err == nil {
-		err = nats.ErrConnectionClosed
-	}
-	s.err = err
-	close(s.dead)
-}
-
-func (s *session) failure() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.explain(s.err)
 }
 
 // Send implements uplink.Session.
@@ -146,7 +116,6 @@ func (s *session) leftover(p publication) (answered bool) {
 
 // Close implements uplink.Session.
 func (s *session) Close() {
-	s.fail(nats.ErrConnectionClosed)
-	s.nc.Close()
+	s.hangUp()
 	s.collecting.Wait()
 }

@@ -39,6 +39,7 @@ func RunFaults(t *testing.T, faults []Fault) {
 			if f.Mend != nil {
 				f.Mend()
 				b.waitSettled()
+				stop() // the status counts a confirmation after the log has heard of it
 				if s := r.Status(); s.Error != "" || s.Acked != 20 {
 					t.Errorf("Status = %+v after it was mended, want 20 acked and no error", s)
 				}

@@ -173,7 +173,7 @@ func live(ctx context.Context, dir string, driver uplink.Driver) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	runner := uplink.New(uplink.RunnerConfig{Driver: driver, Env: env(), Cursor: cursor, Timing: timing})
+	runner := uplink.New(uplink.RunnerConfig{Driver: driver, Env: env(), Cursor: mayDie(cursor), Timing: timing})
 	ended := make(chan error, 1)
 	go func() { ended <- runner.Run(ctx) }()
 	last, err = produce(ctx, log, last)

@@ -1,0 +1,102 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edgegateway/uplink"
+)
+
+// The cursor is the last message on its own subject: EPOCH/SEQUENCE of the last record that is stored. Whoever moves it says
+// which message it replaces, by the number that the stream gave that one, so only one instance can.
+const (
+	headerRollup  = "Nats-Rollup"
+	rollupSubject = "sub" // the message takes the place of all others on its subject
+)
+
+// maxRaces bounds how often fence begins again because an older instance has just stored something.
+const maxRaces = 8
+
+func (l *link) cursorMessage(at uplink.FarCursor, replaces uint64) *nats.Msg {
+	return &nats.Msg{Subject: l.cursor, Data: []byte(at.String()), Header: nats.Header{
+		headerRollup:                        {rollupSubject},
+		jetstream.ExpectedStreamHeader:      {l.stream},
+		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(replaces, 10)},
+	}}
+}
+
+// fence reads the cursor and puts the same one in its place. What an older instance has on its way then is refused, as a whole.
+func (s *batchSession) fence(ctx context.Context) error {
+	stream, err := s.js.Stream(ctx, s.stream)
+	if err != nil {
+		return err
+	}
+	for range maxRaces {
+		var at uplink.FarCursor
+		var replaces uint64
+		switch m, getErr := stream.GetLastMsgForSubject(ctx, s.cursor); {
+		case getErr == nil:
+			if at, err = parseCursor(string(m.Data)); err != nil {
+				return uplink.Config(fmt.Errorf("the last message on %s in the stream %s is no cursor: %w (want a cursor_subject of its own)", s.cursor, s.stream, err))
+			}
+			replaces = m.Sequence
+		case !errors.Is(getErr, jetstream.ErrMsgNotFound):
+			return getErr
+		}
+		if err = s.move(ctx, at, replaces); !isFenced(err) {
+			return err
+		}
+	}
+	return err
+}
+
+// move puts a cursor in the place of message replaces, by itself.
+func (s *batchSession) move(ctx context.Context, at uplink.FarCursor, replaces uint64) error {
+	ack, err := s.js.PublishMsg(ctx, s.cursorMessage(at, replaces), jetstream.WithRetryAttempts(0))
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at, s.last = at, ack.Sequence
+	return nil
+}
+
+// Far implements uplink.Resumer.
+func (s *batchSession) Far() uplink.FarCursor {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at
+}
+
+// Reset implements uplink.Resumer.
+func (s *batchSession) Reset(ctx context.Context, to uplink.FarCursor) error {
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	return s.explain(s.move(ctx, to, last))
+}
+
+// parseCursor reads what FarCursor.String writes.
+func parseCursor(text string) (uplink.FarCursor, error) {
+	epoch, seq, _ := strings.Cut(text, "/")
+	e, err := strconv.ParseUint(epoch, 10, 64)
+	if err == nil {
+		var n uint64
+		if n, err = strconv.ParseUint(seq, 10, 64); err == nil {
+			return uplink.FarCursor{Epoch: e, Seq: n}, nil
+		}
+	}
+	return uplink.FarCursor{}, fmt.Errorf("%.40q is not EPOCH/SEQUENCE", text)
+}
+
+func isFenced(err error) bool {
+	code := apiCode(err)
+	return code == jetstream.JSErrCodeStreamWrongLastSequence || code == jetstream.JSErrCodeStreamWrongLastSequenceConstant
+}

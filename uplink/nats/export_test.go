@@ -1,0 +1,58 @@
+package nats
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"edgegateway/uplink"
+)
+
+// Loose is the uplink as it would be if the cursor were not stored in one step with the data: the negative control.
+type Loose struct{ *Config }
+
+// Open implements uplink.Driver.
+func (l Loose) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
+	env.Promise.Delivery = uplink.ExactlyOnce
+	s, err := l.Config.Open(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	return &looseSession{s.(*batchSession)}, nil
+}
+
+type looseSession struct{ *batchSession }
+
+// Send stores the data message by message and then the cursor.
+func (s *looseSession) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
+	for i := range recs {
+		m := s.data(&recs[i], &commit{id: "x"})
+		m.Reply = ""
+		m.Header.Del(headerBatchID)
+		m.Header.Del(headerBatchSeq)
+		if i == len(recs)-1 { // its answer says that all are there
+			if _, err := s.js.PublishMsg(ctx, m); err != nil {
+				return err
+			}
+			break
+		}
+		if err := s.nc.PublishMsg(m); err != nil {
+			return err
+		}
+	}
+	time.Sleep(10 * time.Millisecond) // the gap that the kills are to hit, made wider
+	last := recs[len(recs)-1].ID
+	if err := s.Reset(ctx, uplink.FarCursor{Epoch: last.Epoch, Seq: last.Seq}); err != nil {
+		return err
+	}
+	for i := range recs {
+		report(recs[i].ID.Seq, uplink.Outcome{Verdict: uplink.Ack})
+	}
+	return nil
+}
+
+// Answer gives a session of exactly_once an answer as if it came from the server.
+func Answer(s uplink.Session, subject, data string) {
+	s.(*batchSession).answer(&nats.Msg{Subject: subject, Data: []byte(data)})
+}

@@ -1,0 +1,199 @@
+package nats
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edgegateway/pipeline"
+	"edgegateway/uplink"
+)
+
+// link is what both kinds of session have in common: one connection that is never mended, and what ended it.
+type link struct {
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	dial    *dialer
+	gateway string
+	address string
+	subject string
+	cursor  string // subject of the far cursor
+	stream  string
+
+	mu    sync.Mutex // guards the fields below and the closing of dead
+	err   error
+	doubt func(error)   // called once when the link fails; nil for none
+	dead  chan struct{} // closed when the link is of no more use
+}
+
+// fail ends the link; the first reason counts.
+func (l *link) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failLocked(err)
+}
+
+func (l *link) failLocked(err error) {
+	select {
+	case <-l.dead:
+		return
+	default:
+	}
+	if err == nil {
+		err = nats.ErrConnectionClosed
+	}
+	l.err = err
+	close(l.dead)
+	if l.doubt != nil {
+		l.doubt(l.explain(err))
+	}
+}
+
+func (l *link) failure() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.explain(l.err)
+}
+
+// hangUp closes the connection. The library's own Close would wait for a write that a dead line holds up.
+func (l *link) hangUp() {
+	l.fail(nats.ErrConnectionClosed)
+	l.dial.hangUp()
+	l.nc.Close()
+}
+
+// connect dials and signs in.
+func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
+	l := &link{
+		gateway: env.Gateway, address: strings.Join(c.Servers, ", "), subject: uplink.Expand(c.Subject, env),
+		cursor: uplink.Expand(c.cursorSubject(), env), dial: &dialer{ctx: ctx}, dead: make(chan struct{}),
+	}
+	options := []nats.Option{
+		nats.Name("edge-gateway " + env.Gateway + " " + env.Stream), nats.Timeout(dialTimeout), nats.SetCustomDialer(l.dial),
+		// After a reconnect the library would publish on before what was in flight has been sent again: out of order.
+		nats.NoReconnect(),
+		nats.PingInterval(20 * time.Second), nats.MaxPingsOutstanding(3),
+		nats.ClosedHandler(func(nc *nats.Conn) { l.fail(nc.LastError()) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { l.fail(err) }),
+	}
+	signIn, err := c.signIn()
+	if err != nil {
+		return nil, err
+	}
+	nc, err := nats.Connect(strings.Join(c.Servers, ","), append(options, signIn...)...)
+	if err != nil {
+		return nil, l.explain(l.dial.cause(err))
+	}
+	l.dial.release()
+	l.nc = nc
+	l.js, err = jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(maxPending),
+		jetstream.WithPublishAsyncTimeout(ackTimeout), jetstream.WithDefaultTimeout(dialTimeout))
+	if err != nil {
+		l.hangUp()
+		return nil, l.explain(err)
+	}
+	return l, nil
+}
+
+// signIn returns the options that encrypt the connection and say who we are. The files are read at each new session, so that
+// a renewed one needs no restart.
+func (c *Config) signIn() ([]nats.Option, error) {
+	tls, err := c.TLS.Client()
+	if err != nil {
+		return nil, err
+	}
+	var options []nats.Option
+	if tls != nil {
+		options = append(options, nats.Secure(tls))
+	}
+	switch {
+	case c.User != "":
+		options = append(options, nats.UserInfo(c.User, c.Password.Reveal()))
+	case c.Token != "":
+		options = append(options, nats.Token(c.Token.Reveal()))
+	case c.NKeyFile != "":
+		nkey, err := nats.NkeyOptionFromSeed(c.NKeyFile)
+		if err != nil {
+			return nil, uplink.Config(fmt.Errorf("nkey_file: %s holds no seed of a user's nkey (want a line that begins with SU): %w", c.NKeyFile, err))
+		}
+		options = append(options, nkey)
+	case c.CredsFile != "":
+		options = append(options, nats.UserCredentials(c.CredsFile))
+	}
+	return options, nil
+}
+
+func (c *Config) checkSignIn() []pipeline.Problem {
+	ways := 0
+	for _, used := range []bool{c.User != "", c.Token != "", c.NKeyFile != "", c.CredsFile != ""} {
+		if used {
+			ways++
+		}
+	}
+	var problems []pipeline.Problem
+	if ways > 1 {
+		problems = append(problems, pipeline.Problem{Path: "user", Text: "more than one way to sign in (want one of user, token, nkey_file and creds_file)"})
+	}
+	if c.Password != "" && c.User == "" {
+		problems = append(problems, pipeline.Problem{Path: "password", Text: "a password without a user (want user, or token for a token)"})
+	}
+	return problems
+}
+
+// dialer dials under the context of Open, which nats.Connect does not take, and keeps why it failed, which nats.Connect
+// does not tell.
+type dialer struct {
+	ctx context.Context //nolint:containedctx // of Open, which a dialer serves once; nats.CustomDialer passes none
+
+	mu    sync.Mutex // guards the fields below
+	last  error
+	stops []func() bool
+	conns []net.Conn
+}
+
+// Dial implements nats.CustomDialer.
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	dial := net.Dialer{Timeout: dialTimeout}
+	conn, err := dial.DialContext(d.ctx, network, address)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last = err
+	if err == nil { // until the connection stands, the end of ctx closes it
+		d.conns = append(d.conns, conn)
+		d.stops = append(d.stops, context.AfterFunc(d.ctx, func() { _ = conn.Close() }))
+	}
+	return conn, err
+}
+
+func (d *dialer) release() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, stop := range d.stops {
+		stop()
+	}
+}
+
+// cause returns why the last dial failed, or else what the library says.
+func (d *dialer) cause(err error) error {
+	d.release()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.last != nil {
+		return d.last
+	}
+	return err
+}
+
+func (d *dialer) hangUp() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, conn := range d.conns {
+		_ = conn.Close() // it is of no more use either way
+	}
+}

@@ -1,0 +1,125 @@
+package nats_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"edgegateway/test/rig"
+	"edgegateway/uplink"
+	"edgegateway/uplink/nats"
+)
+
+// A user's key pair, made for this test.
+const (
+	nkeyPublic = "UC3NSKIGELUHO6SBYVHSZATKCA5AAIQWI26PYONCI5JSWC7DAWD2CHN6"
+	nkeySeed   = "SUAHMO6NORQE5DKKIW4RMKLSBZKPMKSX62BABZJPZNLLEJ6BVIKS2BU4PI"
+)
+
+func TestEachWayToSignInSends(t *testing.T) {
+	operator, err := os.ReadFile("testdata/operator.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed := write(t, "gateway.nk", nkeySeed)
+	ca, certificate, key := certificate(t)
+	withTLS := nats.Config{User: "gw", Password: "open", TLS: uplink.TLS{Enabled: true, CAFile: ca}}
+	for _, test := range []struct {
+		name     string
+		settings string
+		config   nats.Config
+		wrong    nats.Config
+		want     string // what the wrong one is told
+	}{
+		{"token", "authorization { token: s3cret }", nats.Config{Token: "s3cret"}, nats.Config{Token: "guess"}, "refuses the sign-in"},
+		{
+			"nkey", "authorization { users: [ { nkey: " + nkeyPublic + " } ] }",
+			nats.Config{NKeyFile: seed},
+			nats.Config{NKeyFile: write(t, "other.nk", "no seed")},
+			"holds no seed of a user's nkey",
+		},
+		{
+			"nkey without its file", "authorization { users: [ { nkey: " + nkeyPublic + " } ] }",
+			nats.Config{NKeyFile: seed},
+			nats.Config{NKeyFile: seed + ".missing"},
+			"nkey_file:",
+		},
+		{"credentials", string(operator), nats.Config{CredsFile: "testdata/gateway.creds"}, nats.Config{}, "refuses the sign-in"},
+		{
+			"credentials without their file", string(operator),
+			nats.Config{CredsFile: "testdata/gateway.creds"},
+			nats.Config{CredsFile: "testdata/missing.creds"},
+			"creds_file:",
+		},
+		{
+			"user over TLS", fmt.Sprintf("authorization { user: gw, password: open }\ntls { cert_file: %q, key_file: %q }", certificate, key), withTLS,
+			nats.Config{User: "gw", Password: "open", TLS: uplink.TLS{Enabled: true}},
+			"signed by an authority that is not trusted",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server := rig.NATS(t, rig.NATSOptions{Settings: test.settings})
+			for _, c := range []*nats.Config{&test.config, &test.wrong} {
+				c.Servers, c.Subject, c.Stream, c.Create = []string{server.Addr}, "edge.{gateway}.{stream}", "EDGE", true
+				c.DuplicateWindow = 2 * time.Minute
+				if problems := c.Check(); len(problems) > 0 {
+					t.Fatalf("Check: %v", problems)
+				}
+			}
+			if err := send(t, open(t, exactlyOnce(&test.config)), records(1, 20)); err != nil {
+				t.Errorf("send: %v", err)
+			}
+			s, err := test.wrong.Open(t.Context(), uplink.Env{Gateway: "gw1", Stream: "line", Epoch: epoch})
+			if err == nil {
+				s.Close()
+			}
+			if err == nil || !uplink.IsConfig(err) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("signing in wrongly: %v, want an error for a person with %q", err, test.want)
+			}
+			t.Logf("in plain words: %v", err)
+		})
+	}
+}
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// certificate makes a certificate for the loopback address, which is its own authority.
+func certificate(t *testing.T) (ca, certificate, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private8, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate = write(t, "server.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	key = write(t, "server.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private8})))
+	return certificate, certificate, key
+}

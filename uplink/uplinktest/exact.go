@@ -1,0 +1,101 @@
+package uplinktest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"edgegateway/uplink"
+	"edgegateway/wal"
+)
+
+// A child with this variable kills itself when it hears of so many confirmed records: the far side has stored them, and the
+// cursor in the log does not know.
+const windowVariable = "EDGE_UPLINKTEST_WINDOW"
+
+// RunKills kills a gateway of log and runner in a process of its own, in turns at any moment and between the far side's
+// commit and the cursor of the log, and reads back what arrived: none may be lost, and the order must be that of the log.
+// It prints the figures and returns how many records are there twice. Nothing may come before it in the test that calls it.
+func RunKills(t *testing.T, s Suite, mode string, kills int) (doubled int) {
+	if killed(t, s) {
+		return 0
+	}
+	b := &bench{T: t, suite: s, server: s.Server(t), place: "killed", log: NewLog()}
+	b.addr = b.server.Addr
+	if s.Prepare != nil {
+		s.Prepare(t, b.addr, b.place)
+	}
+	dir := filepath.Join(t.TempDir(), "log")
+	acked := 0
+	for i := range kills {
+		if i%2 == 1 {
+			acked = b.diesInWindow(dir, 1+rand.IntN(1500))
+			continue
+		}
+		c := b.child(dir)
+		c.waitPast(acked)
+		time.Sleep(rand.N(500 * time.Millisecond))
+		acked = c.kill()
+	}
+	c := b.child(dir)
+	c.waitPast(acked)
+	total := c.settle(acked)
+	stored := s.Read(t, b.addr, b.place)
+	there := map[string]bool{}
+	for _, r := range stored {
+		there[r.ID] = true
+	}
+	doubled = len(stored) - len(there)
+	fmt.Printf("kill %s: kills %d sent %d lost %d doubled %d\n", mode, kills, total, total-len(there), doubled)
+	verify(t, stored, total, nil, len(stored))
+	return doubled
+}
+
+// diesInWindow runs a life that ends between a commit at the far side and the log's cursor, and returns the last record that
+// it said was on disk.
+func (b *bench) diesInWindow(dir string, after int) int {
+	b.Setenv(windowVariable, strconv.Itoa(after))
+	c := b.child(dir)
+	b.Setenv(windowVariable, "")
+	select {
+	case <-c.done:
+	case <-time.After(patient):
+		b.Fatal("a life does not come to the window between the two commits")
+	}
+	if err := c.cmd.Wait(); err == nil || err.Error() != "signal: killed" {
+		b.Fatalf("a life ended with %v, want killed by itself", err)
+	}
+	return c.acked
+}
+
+// mortal ends the process instead of passing on what was confirmed.
+type mortal struct {
+	*wal.Cursor
+	left int
+}
+
+// mayDie returns the cursor of a child.
+func mayDie(c *wal.Cursor) uplink.Cursor {
+	n, err := strconv.Atoi(os.Getenv(windowVariable))
+	if err != nil {
+		return c
+	}
+	return &mortal{c, n}
+}
+
+// Done implements uplink.Cursor.
+func (m *mortal) Done(recs ...wal.Record) {
+	if m.left -= len(recs); m.left > 0 {
+		m.Cursor.Done(recs...)
+		return
+	}
+	self, err := os.FindProcess(os.Getpid())
+	if err == nil {
+		err = self.Kill()
+	}
+	panic(fmt.Sprintf("the process outlives its end: %v", err))
+}
