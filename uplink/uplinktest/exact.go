@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,12 +20,14 @@ const windowVariable = "EDGE_UPLINKTEST_WINDOW"
 
 // RunKills kills a gateway of log and runner in a process of its own, in turns at any moment and between the far side's
 // commit and the cursor of the log, and reads back what arrived: none may be lost, and the order must be that of the log.
-// It prints the figures and returns how many records are there twice. Nothing may come before it in the test that calls it.
+// It prints the figures and returns how many records are there twice, which is the caller's to judge. The child is the test
+// that calls it, run again: there it is a life of the gateway, and returns when that is over. mode names what arrives, so two
+// runs may share a broker.
 func RunKills(t *testing.T, s Suite, mode string, kills int) (doubled int) {
 	if killed(t, s) {
 		return 0
 	}
-	b := &bench{T: t, suite: s, server: s.Server(t), place: "killed", log: NewLog()}
+	b := &bench{T: t, suite: s, server: s.Server(t), place: strings.ReplaceAll(mode, " ", "-"), log: NewLog()}
 	b.addr = b.server.Addr
 	if s.Prepare != nil {
 		s.Prepare(t, b.addr, b.place)
