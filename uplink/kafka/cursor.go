@@ -1,0 +1,225 @@
+package kafka
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"edgegateway/uplink"
+)
+
+// cursorValue is the value of a cursor record. Its key is GATEWAY/STREAM/UPLINK, the newest one with a key counts.
+type cursorValue struct {
+	Epoch uint64 `json:"epoch"`
+	Seq   uint64 `json:"seq"`
+}
+
+func (s *exact) cursorRecord(at uplink.FarCursor) *kgo.Record {
+	value := fmt.Appendf(nil, `{"epoch":%d,"seq":%d}`, at.Epoch, at.Seq)
+	return &kgo.Record{Topic: s.cursorTopic, Key: []byte(s.key), Value: value}
+}
+
+// makeCursorTopic makes the topic where it is missing, and checks that no cursor in it expires. Small segments are compacted
+// soon, so that it stays small.
+func (s *exact) makeCursorTopic(ctx context.Context, admin *kadm.Client) error {
+	topics, err := admin.ListTopics(ctx, s.cursorTopic)
+	if err != nil {
+		return err
+	}
+	err = topics[s.cursorTopic].Err
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return s.createCursorTopic(ctx, admin)
+	}
+	if err != nil {
+		return s.explainOf(s.cursorTopic, err)
+	}
+	configs, err := admin.DescribeTopicConfigs(ctx, s.cursorTopic)
+	if err != nil || len(configs) != 1 || configs[0].Err != nil {
+		return nil //nolint:nilerr // a right that the gateway needs not have
+	}
+	for _, c := range configs[0].Configs {
+		if policy := c.MaybeValue(); c.Key == "cleanup.policy" && strings.Contains(policy, "delete") {
+			return uplink.Config(fmt.Errorf("the cursor topic %s has cleanup.policy=%s, so cursors in it expire (want compact)", s.cursorTopic, policy))
+		}
+	}
+	return nil
+}
+
+func (s *exact) createCursorTopic(ctx context.Context, admin *kadm.Client) error {
+	settings := map[string]*string{}
+	for key, value := range map[string]string{
+		"cleanup.policy": "compact", "segment.bytes": "16777216", "segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1",
+	} {
+		settings[key] = &value
+	}
+	_, err := admin.CreateTopic(ctx, 8, -1, settings, s.cursorTopic)
+	switch {
+	case errors.Is(err, kerr.TopicAlreadyExists): // another gateway was faster
+	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
+		return uplink.Config(fmt.Errorf("the cursor topic %s is missing and the user may not make it (want it created with cleanup.policy=compact, "+
+			"or the right CREATE on it)", s.cursorTopic))
+	case err != nil:
+		return s.explainOf(s.cursorTopic, err)
+	}
+	for { // until the brokers know
+		topics, err := admin.ListTopics(ctx, s.cursorTopic)
+		if err == nil && topics[s.cursorTopic].Err == nil {
+			return nil
+		}
+		if err := wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// cursorPartition returns the partition that holds our cursor, and the others.
+func (s *exact) cursorPartition(ctx context.Context) (ours int32, others []int32, err error) {
+	topics, err := s.admin.ListTopics(ctx, s.cursorTopic)
+	if err != nil {
+		return 0, nil, err
+	}
+	partitions := topics[s.cursorTopic].Partitions.Numbers()
+	if len(partitions) == 0 {
+		return 0, nil, s.explainOf(s.cursorTopic, errors.Join(kerr.UnknownTopicOrPartition, topics[s.cursorTopic].Err))
+	}
+	record := s.cursorRecord(uplink.FarCursor{})
+	record.Partition = byKey
+	ours = int32(partitioner().ForTopic(s.cursorTopic).Partition(record, len(partitions)))
+	for _, p := range partitions {
+		if p != ours {
+			others = append(others, p)
+		}
+	}
+	return ours, others, nil
+}
+
+// readCursor returns the newest committed cursor. One that is not where its key belongs is from before the topic got more
+// partitions.
+func (s *exact) readCursor(ctx context.Context, ours int32, others []int32) (uplink.FarCursor, error) {
+	newest, err := s.newest(ctx, ours)
+	if err != nil {
+		return uplink.FarCursor{}, err
+	}
+	if newest == nil {
+		for _, p := range others {
+			r, err := s.newest(ctx, p)
+			if err != nil {
+				return uplink.FarCursor{}, err
+			}
+			if r != nil && (newest == nil || r.Timestamp.After(newest.Timestamp)) {
+				newest = r
+			}
+		}
+	}
+	if newest == nil || newest.Value == nil {
+		return uplink.FarCursor{}, nil
+	}
+	var v cursorValue
+	if err := json.Unmarshal(newest.Value, &v); err != nil {
+		return uplink.FarCursor{}, uplink.Config(fmt.Errorf("the cursor of %s in topic %s, partition %d, offset %d, cannot be read: %w (want what only this gateway writes there)",
+			s.key, s.cursorTopic, newest.Partition, newest.Offset, err))
+	}
+	return uplink.FarCursor(v), nil
+}
+
+// newest returns the newest committed cursor record of ours in a partition, nil if there is none. It looks at the end first:
+// a topic that many gateways share is not read whole.
+func (s *exact) newest(ctx context.Context, partition int32) (*kgo.Record, error) {
+	begin, end, err := s.span(ctx, partition)
+	if err != nil {
+		return nil, err
+	}
+	for window := int64(2000); begin < end; window *= 10 {
+		from := max(begin, end-window)
+		r, err := s.scan(ctx, partition, from, end)
+		if err != nil || r != nil || from == begin {
+			return r, err
+		}
+	}
+	return nil, nil
+}
+
+// span returns what a partition of the cursor topic holds. It waits until all of that is decided: behind another gateway's open
+// transaction may stand a cursor of ours, and a reader of what is committed does not see it.
+func (s *exact) span(ctx context.Context, partition int32) (begin, end int64, err error) {
+	starts, err := s.offset(ctx, s.admin.ListStartOffsets, partition)
+	if err != nil {
+		return 0, 0, err
+	}
+	if end, err = s.offset(ctx, s.admin.ListEndOffsets, partition); err != nil {
+		return 0, 0, err
+	}
+	for {
+		decided, err := s.offset(ctx, s.admin.ListCommittedOffsets, partition)
+		if err != nil {
+			return 0, 0, err
+		}
+		if decided >= end {
+			return starts, end, nil
+		}
+		if wait(ctx) != nil {
+			return 0, 0, fmt.Errorf("a transaction of another gateway is open in topic %s, partition %d, since offset %d: cursors behind it cannot be read "+
+				"yet (it ends by itself within %v)", s.cursorTopic, partition, decided, transactionTimeout)
+		}
+	}
+}
+
+func (s *exact) offset(ctx context.Context, list func(context.Context, ...string) (kadm.ListedOffsets, error), partition int32) (int64, error) {
+	listed, err := list(ctx, s.cursorTopic)
+	if err != nil {
+		return 0, s.explainOf(s.cursorTopic, err)
+	}
+	at, ok := listed.Lookup(s.cursorTopic, partition)
+	if !ok {
+		return 0, fmt.Errorf("%s does not say how far topic %s, partition %d, goes", s.address, s.cursorTopic, partition)
+	}
+	return at.Offset, s.explainOf(s.cursorTopic, at.Err)
+}
+
+// scan reads from one offset up to another, and returns the last record of ours in there.
+func (s *exact) scan(ctx context.Context, partition int32, from, end int64) (*kgo.Record, error) {
+	client, err := kgo.NewClient(append(s.options[:len(s.options):len(s.options)],
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.cursorTopic: {partition: kgo.NewOffset().At(from)}}),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords(), // the last offset is often one
+		kgo.FetchMaxBytes(1<<20), kgo.FetchMaxPartitionBytes(1<<20), kgo.MaxConcurrentFetches(1), kgo.FetchMaxWait(time.Second),
+	)...)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	var last *kgo.Record
+	for at := from; at < end; {
+		fetches := client.PollFetches(ctx)
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("read the cursor in topic %s, partition %d, at offset %d of %d: %w", s.cursorTopic, partition, at, end, err)
+		}
+		if err := fetches.Err(); err != nil {
+			return nil, s.explainOf(s.cursorTopic, err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			at = r.Offset + 1
+			if !r.Attrs.IsControl() && string(r.Key) == s.key && r.Offset < end {
+				last = r
+			}
+		})
+	}
+	return last, nil
+}
+
+// wait waits a moment before the broker is asked again.
+func wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(50 * time.Millisecond):
+		return nil
+	}
+}
