@@ -79,37 +79,36 @@ func (s *exact) createCursorTopic(ctx context.Context, admin *kadm.Client) error
 	}
 }
 
-// cursorPartition returns the partition that holds our cursor, and the others.
-func (s *exact) cursorPartition(ctx context.Context) (ours int32, others []int32, err error) {
-	topics, err := s.admin.ListTopics(ctx, s.cursorTopic)
-	if err != nil {
-		return 0, nil, err
-	}
-	partitions := topics[s.cursorTopic].Partitions.Numbers()
-	if len(partitions) == 0 {
-		return 0, nil, s.explainOf(s.cursorTopic, errors.Join(kerr.UnknownTopicOrPartition, topics[s.cursorTopic].Err))
+// findCursor returns the partition to which the key of our cursor belongs.
+func (s *exact) findCursor(ends map[place]int64) place {
+	partitions := 0
+	for p := range ends {
+		if p.topic == s.cursorTopic {
+			partitions++
+		}
 	}
 	record := s.cursorRecord(uplink.FarCursor{})
 	record.Partition = byKey
-	ours = int32(partitioner().ForTopic(s.cursorTopic).Partition(record, len(partitions)))
-	for _, p := range partitions {
-		if p != ours {
-			others = append(others, p)
-		}
-	}
-	return ours, others, nil
+	return place{s.cursorTopic, int32(partitioner().ForTopic(s.cursorTopic).Partition(record, max(partitions, 1)))}
 }
 
 // readCursor returns the newest committed cursor. One that is not where its key belongs is from before the topic got more
 // partitions.
-func (s *exact) readCursor(ctx context.Context, ours int32, others []int32) (uplink.FarCursor, error) {
-	newest, err := s.newest(ctx, ours)
+func (s *exact) readCursor(ctx context.Context, ends map[place]int64) (uplink.FarCursor, error) {
+	begins, err := s.offsets(s.admin.ListStartOffsets(ctx, s.cursorTopic))
+	if err != nil {
+		return uplink.FarCursor{}, err
+	}
+	newest, err := s.newest(ctx, s.cursorAt, begins[s.cursorAt], ends[s.cursorAt])
 	if err != nil {
 		return uplink.FarCursor{}, err
 	}
 	if newest == nil {
-		for _, p := range others {
-			r, err := s.newest(ctx, p)
+		for p, begin := range begins {
+			if p == s.cursorAt {
+				continue
+			}
+			r, err := s.newest(ctx, p, begin, ends[p])
 			if err != nil {
 				return uplink.FarCursor{}, err
 			}
@@ -131,56 +130,38 @@ func (s *exact) readCursor(ctx context.Context, ours int32, others []int32) (upl
 
 // newest returns the newest committed cursor record of ours in a partition, nil if there is none. It looks at the end first:
 // a topic that many gateways share is not read whole.
-func (s *exact) newest(ctx context.Context, partition int32) (*kgo.Record, error) {
-	begin, end, err := s.span(ctx, partition)
-	if err != nil {
+func (s *exact) newest(ctx context.Context, p place, begin, end int64) (*kgo.Record, error) {
+	if begin >= end {
+		return nil, nil
+	}
+	if err := s.waitDecided(ctx, p, end); err != nil {
 		return nil, err
 	}
-	for window := int64(2000); begin < end; window *= 10 {
+	for window := int64(2000); ; window *= 10 {
 		from := max(begin, end-window)
-		r, err := s.scan(ctx, partition, from, end)
+		r, err := s.scan(ctx, p.partition, from, end)
 		if err != nil || r != nil || from == begin {
 			return r, err
 		}
 	}
-	return nil, nil
 }
 
-// span returns what a partition of the cursor topic holds. It waits until all of that is decided: behind another gateway's open
-// transaction may stand a cursor of ours, and a reader of what is committed does not see it.
-func (s *exact) span(ctx context.Context, partition int32) (begin, end int64, err error) {
-	starts, err := s.offset(ctx, s.admin.ListStartOffsets, partition)
-	if err != nil {
-		return 0, 0, err
-	}
-	if end, err = s.offset(ctx, s.admin.ListEndOffsets, partition); err != nil {
-		return 0, 0, err
-	}
+// waitDecided waits until all that a partition of the cursor topic holds is decided: behind another gateway's open transaction may
+// stand a cursor of ours, and a reader of what is committed does not see it.
+func (s *exact) waitDecided(ctx context.Context, p place, end int64) error {
 	for {
-		decided, err := s.offset(ctx, s.admin.ListCommittedOffsets, partition)
+		decided, err := s.offsets(s.admin.ListCommittedOffsets(ctx, s.cursorTopic))
 		if err != nil {
-			return 0, 0, err
+			return err
 		}
-		if decided >= end {
-			return starts, end, nil
+		if decided[p] >= end {
+			return nil
 		}
 		if wait(ctx) != nil {
-			return 0, 0, fmt.Errorf("a transaction of another gateway is open in topic %s, partition %d, since offset %d: cursors behind it cannot be read "+
-				"yet (it ends by itself within %v)", s.cursorTopic, partition, decided, transactionTimeout)
+			return fmt.Errorf("a transaction of another gateway is open in %v, since offset %d: cursors behind it cannot be read yet "+
+				"(it ends by itself within %v)", p, decided[p], transactionTimeout)
 		}
 	}
-}
-
-func (s *exact) offset(ctx context.Context, list func(context.Context, ...string) (kadm.ListedOffsets, error), partition int32) (int64, error) {
-	listed, err := list(ctx, s.cursorTopic)
-	if err != nil {
-		return 0, s.explainOf(s.cursorTopic, err)
-	}
-	at, ok := listed.Lookup(s.cursorTopic, partition)
-	if !ok {
-		return 0, fmt.Errorf("%s does not say how far topic %s, partition %d, goes", s.address, s.cursorTopic, partition)
-	}
-	return at.Offset, s.explainOf(s.cursorTopic, at.Err)
 }
 
 // scan reads from one offset up to another, and returns the last record of ours in there.

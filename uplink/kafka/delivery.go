@@ -13,7 +13,7 @@ func (*Config) Keeps(p uplink.Promise) error {
 	case p.Delivery == uplink.ExactlyOnce && p.Order == uplink.OrderStrict:
 		return nil
 	case p.Delivery == uplink.EffectivelyOnce:
-		return errors.New("Kafka does not know a record by its id, so one that was in doubt at a crash arrives again " +
+		return errors.New("the broker does not know a record by its id, so one that was in doubt at a crash arrives again " +
 			"(want exactly_once, which keeps the cursor there in a transaction; or at_least_once)")
 	}
 	return errors.New("it sends in the order of the stream only (want order: strict)")

@@ -24,6 +24,7 @@ type exact struct {
 	options     []kgo.Opt // to dial with
 	cursorTopic string
 	key         string // of the cursor record
+	cursorAt    place  // where that key belongs
 	hooks       hooks
 	far         uplink.FarCursor // as it was at the start
 
@@ -75,14 +76,15 @@ func (c *Config) openExact(ctx context.Context, env uplink.Env, h hooks) (_ *exa
 	if err != nil {
 		return nil, err
 	}
-	partition, others, err := s.cursorPartition(ctx)
+	ends, err := s.ends(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.nothingHangs(ctx, producer, partition); err != nil {
+	s.cursorAt = s.findCursor(ends)
+	if err := s.nothingHangs(ctx, producer, ends); err != nil {
 		return nil, err
 	}
-	s.far, err = s.readCursor(ctx, partition, others)
+	s.far, err = s.readCursor(ctx, ends)
 	return s, err
 }
 

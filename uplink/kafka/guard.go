@@ -12,11 +12,7 @@ import (
 // nothingHangs makes sure that no transaction of an earlier session is open in a partition that we write. After a crash of a broker
 // its coordinator may hold one for ended while the partition does not, and our next commit would make its records visible:
 // they would be doubled (measured: after three of eight crashes). What mends it is a transaction of ours in that partition that is aborted.
-func (s *exact) nothingHangs(ctx context.Context, producer int64, cursorPartition int32) error {
-	ends, err := s.ends(ctx, cursorPartition)
-	if err != nil {
-		return err
-	}
+func (s *exact) nothingHangs(ctx context.Context, producer int64, ends map[place]int64) error {
 	for _, repair := range []bool{true, false} {
 		open, err := s.open(ctx, producer, ends)
 		if err != nil || len(open) == 0 {
@@ -42,20 +38,25 @@ type place struct {
 
 func (p place) String() string { return fmt.Sprintf("topic %s, partition %d", p.topic, p.partition) }
 
-// ends returns how far the partitions that we write go. What is open of earlier sessions began before that.
-func (s *exact) ends(ctx context.Context, cursorPartition int32) (map[place]int64, error) {
-	listed, err := s.admin.ListEndOffsets(ctx, s.topic, s.cursorTopic)
-	if err == nil {
-		err = listed.Error()
-	}
-	ends := map[place]int64{}
+// ends returns how far the partitions of both topics go. What there is of earlier sessions lies below.
+func (s *exact) ends(ctx context.Context) (map[place]int64, error) {
+	return s.offsets(s.admin.ListEndOffsets(ctx, s.topic, s.cursorTopic))
+}
+
+// offsets returns what the broker has listed.
+func (s *exact) offsets(listed kadm.ListedOffsets, err error) (map[place]int64, error) {
+	out := map[place]int64{}
 	listed.Each(func(o kadm.ListedOffset) {
-		if o.Topic == s.topic || o.Partition == cursorPartition {
-			ends[place{o.Topic, o.Partition}] = o.Offset
+		out[place{o.Topic, o.Partition}] = o.Offset
+		if err == nil && o.Err != nil {
+			err = s.explainOf(o.Topic, o.Err)
 		}
 	})
-	return ends, err
+	return out, err
 }
+
+// writes reports whether sessions of ours write to a partition.
+func (s *exact) writes(p place) bool { return p.topic == s.topic || p == s.cursorAt }
 
 // open returns where a transaction of this producer is open below ends, after a moment in which that may pass.
 func (s *exact) open(ctx context.Context, producer int64, ends map[place]int64) ([]place, error) {
@@ -80,18 +81,15 @@ func (s *exact) open(ctx context.Context, producer int64, ends map[place]int64) 
 	}
 }
 
-// undecided returns the partitions in which somebody's transaction is open below ends.
+// undecided returns the partitions of ours in which somebody's transaction is open below ends.
 func (s *exact) undecided(ctx context.Context, ends map[place]int64) ([]place, error) {
-	decided, err := s.admin.ListCommittedOffsets(ctx, s.topic, s.cursorTopic)
+	decided, err := s.offsets(s.admin.ListCommittedOffsets(ctx, s.topic, s.cursorTopic))
 	if err != nil {
-		return nil, err
-	}
-	if err := decided.Error(); err != nil {
 		return nil, err
 	}
 	var out []place
 	for p, end := range ends {
-		if at, ok := decided.Lookup(p.topic, p.partition); !ok || at.Offset < end {
+		if s.writes(p) && decided[p] < end {
 			out = append(out, p)
 		}
 	}
