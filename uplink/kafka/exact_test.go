@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -20,6 +21,7 @@ import (
 
 func TestExactlyOnce(t *testing.T) {
 	var server *rig.Server
+	refused := 0
 	suite := uplinktest.Suite{
 		Server:  func(rig.TB) *rig.Server { return server },
 		Prepare: prepare,
@@ -31,7 +33,11 @@ func TestExactlyOnce(t *testing.T) {
 		},
 		Read: readCommitted,
 		Refused: func() pipeline.Message {
-			return pipeline.Message{Topic: "boiler/log", Key: "boiler", Value: pipeline.Bytes(make([]byte, 150_000))}
+			size := 150_000 // the broker refuses it
+			if refused++; refused%2 == 0 {
+				size = 950_000 // the gateway knows that no batch takes it
+			}
+			return pipeline.Message{Topic: "boiler/log", Key: "boiler", Value: pipeline.Bytes(bytes.Repeat([]byte("x"), size))}
 		},
 		Interruptions: 1,
 	}

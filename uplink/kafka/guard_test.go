@@ -3,10 +3,12 @@ package kafka_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -49,6 +51,10 @@ func hang(t *testing.T, addr, id, topic string) {
 	begin := kmsg.NewPtrInitProducerIDRequest()
 	begin.TransactionalID, begin.TransactionTimeoutMillis = &id, 45_000
 	producer, err := begin.RequestWith(t.Context(), c)
+	for err == nil && errors.Is(kerr.ErrorForCode(producer.ErrorCode), kerr.ConcurrentTransactions) { // the last is still being ended
+		time.Sleep(20 * time.Millisecond)
+		producer, err = begin.RequestWith(t.Context(), c)
+	}
 	if err != nil || producer.ErrorCode != 0 {
 		t.Fatalf("producer id: %v %+v", err, producer)
 	}
