@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,7 +32,7 @@ func (s *exact) cursorRecord(at uplink.FarCursor) *kgo.Record {
 func (s *exact) makeCursorTopic(ctx context.Context, admin *kadm.Client) error {
 	topics, err := admin.ListTopics(ctx, s.cursorTopic)
 	if err != nil {
-		return err
+		return s.explainOf(s.cursorTopic, err)
 	}
 	err = topics[s.cursorTopic].Err
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
@@ -139,7 +140,7 @@ func (s *exact) newest(ctx context.Context, p place, begin, end int64) (*kgo.Rec
 	}
 	for window := int64(2000); ; window *= 10 {
 		from := max(begin, end-window)
-		r, err := s.scan(ctx, p.partition, from, end)
+		r, err := s.scan(ctx, p, from, end)
 		if err != nil || r != nil || from == begin {
 			return r, err
 		}
@@ -165,34 +166,47 @@ func (s *exact) waitDecided(ctx context.Context, p place, end int64) error {
 }
 
 // scan reads from one offset up to another, and returns the last record of ours in there.
-func (s *exact) scan(ctx context.Context, partition int32, from, end int64) (*kgo.Record, error) {
-	client, err := kgo.NewClient(append(s.options[:len(s.options):len(s.options)],
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.cursorTopic: {partition: kgo.NewOffset().At(from)}}),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+func (s *exact) scan(ctx context.Context, p place, from, end int64) (last *kgo.Record, err error) {
+	err = s.read(ctx, p, from, end, kgo.ReadCommitted(), func(r *kgo.Record) error {
+		if string(r.Key) == s.key {
+			last = r
+		}
+		return nil
+	})
+	return last, err
+}
+
+// read gives a function the records from one offset up to another, until it returns an error.
+func (s *exact) read(ctx context.Context, p place, from, end int64, level kgo.IsolationLevel, each func(*kgo.Record) error) error {
+	client, err := kgo.NewClient(append(slices.Clip(s.options),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{p.topic: {p.partition: kgo.NewOffset().At(from)}}),
+		kgo.FetchIsolationLevel(level),
 		kgo.KeepControlRecords(), // the last offset is often one
 		kgo.FetchMaxBytes(1<<20), kgo.FetchMaxPartitionBytes(1<<20), kgo.MaxConcurrentFetches(1), kgo.FetchMaxWait(time.Second),
 	)...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer client.Close()
-	var last *kgo.Record
 	for at := from; at < end; {
 		fetches := client.PollFetches(ctx)
 		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("read the cursor in topic %s, partition %d, at offset %d of %d: %w", s.cursorTopic, partition, at, end, err)
+			return fmt.Errorf("read %v, at offset %d of %d: %w", p, at, end, err)
 		}
 		if err := fetches.Err(); err != nil {
-			return nil, s.explainOf(s.cursorTopic, err)
+			return s.explainOf(p.topic, err)
 		}
-		fetches.EachRecord(func(r *kgo.Record) {
+		for _, r := range fetches.Records() {
 			at = r.Offset + 1
-			if !r.Attrs.IsControl() && string(r.Key) == s.key && r.Offset < end {
-				last = r
+			if r.Attrs.IsControl() || r.Offset >= end {
+				continue
 			}
-		})
+			if err := each(r); err != nil {
+				return err
+			}
+		}
 	}
-	return last, nil
+	return nil
 }
 
 // wait waits a moment before the broker is asked again.

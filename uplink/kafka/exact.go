@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +28,7 @@ type exact struct {
 	key         string // of the cursor record
 	cursorAt    place  // where that key belongs
 	hooks       hooks
+	log         *slog.Logger
 	far         uplink.FarCursor // as it was at the start
 
 	tx        *transaction // nil: none is open
@@ -47,7 +50,10 @@ type hooks struct {
 // openExact fences older sessions, makes sure that nothing of theirs can still become visible, and reads the far cursor, in
 // this order.
 func (c *Config) openExact(ctx context.Context, env uplink.Env, h hooks) (_ *exact, err error) {
-	s := &exact{hooks: h, cursorTopic: c.CursorTopic, key: strings.Join([]string{env.Gateway, env.Stream, env.Uplink}, "/")}
+	s := &exact{hooks: h, log: env.Log, cursorTopic: c.CursorTopic, key: strings.Join([]string{env.Gateway, env.Stream, env.Uplink}, "/")}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
 	s.topic, s.address = uplink.Expand(c.Topic, env), strings.Join(c.Brokers, ", ")
 	s.gateway, s.id = env.Gateway, "gw/"+s.key
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -66,7 +72,7 @@ func (c *Config) openExact(ctx context.Context, env uplink.Env, h hooks) (_ *exa
 	if err := s.look(ctx); err != nil {
 		return nil, err
 	}
-	if s.client, err = kgo.NewClient(append(append(s.options[:len(s.options):len(s.options)], c.produce(s.takes)...),
+	if s.client, err = kgo.NewClient(append(append(slices.Clip(s.options), c.produce(s.takes)...),
 		kgo.TransactionalID(s.id), kgo.TransactionTimeout(transactionTimeout), kgo.ProducerLinger(2*time.Millisecond),
 		kgo.RecordPartitioner(partitioner()))...); err != nil {
 		return nil, uplink.Config(fmt.Errorf("settings: %w", err))

@@ -3,10 +3,14 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"edgegateway/uplink"
 )
 
 // nothingHangs makes sure that no transaction of an earlier session is open in a partition that we write. After a crash of a broker
@@ -19,9 +23,13 @@ func (s *exact) nothingHangs(ctx context.Context, producer int64, ends map[place
 			return err
 		}
 		if repair {
+			if err := s.mayAbort(ctx, producer, open, ends); err != nil {
+				return err
+			}
 			if err := s.abortIn(ctx, open); err != nil {
 				return fmt.Errorf("end the open transaction in %v: %w", open, s.explain(err))
 			}
+			s.log.Warn("a transaction that hung was ended", "partitions", fmt.Sprint(open))
 			continue
 		}
 		return fmt.Errorf("a transaction that a crash of a broker left open hangs in %v, and records in it would be doubled "+
@@ -118,6 +126,51 @@ func (s *exact) openOf(ctx context.Context, producer int64, places []place) (ope
 		}
 	})
 	return open, known && answered == len(places)
+}
+
+// mayAbort says why what hangs must not be aborted: the far cursor is beyond it, so its transaction was committed and only the
+// marker in this partition is missing. To abort it would lose its records.
+func (s *exact) mayAbort(ctx context.Context, producer int64, open []place, ends map[place]int64) error {
+	if slices.Contains(open, s.cursorAt) {
+		return nil // the cursor hangs with the records, and goes with them
+	}
+	far, err := s.readCursor(ctx, ends)
+	if err != nil {
+		return err
+	}
+	decided, err := s.offsets(s.admin.ListCommittedOffsets(ctx, s.topic))
+	if err != nil {
+		return err
+	}
+	for _, p := range open {
+		err := s.read(ctx, p, decided[p], ends[p], kgo.ReadUncommitted(), func(r *kgo.Record) error {
+			at := recordCursor(r)
+			if r.ProducerID != producer || at.Epoch != far.Epoch || at.Seq == 0 || at.Seq > far.Seq {
+				return nil
+			}
+			return uplink.Config(fmt.Errorf("a crash of a broker left records in %v undecided, from offset %d, that the far cursor %v counts as stored "+
+				"(want their transaction committed there by hand: to abort it would lose them)", p, r.Offset, far))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recordCursor returns the cursor behind a record of ours, by its headers.
+func recordCursor(r *kgo.Record) (at uplink.FarCursor) {
+	for _, h := range r.Headers {
+		n, err := strconv.ParseUint(string(h.Value), 10, 64)
+		switch {
+		case err != nil:
+		case h.Key == "gw-epoch":
+			at.Epoch = n
+		case h.Key == "gw-seq":
+			at.Seq = n
+		}
+	}
+	return at
 }
 
 // abortIn begins a transaction in each place and aborts it: the marker ends the one that hangs as well.

@@ -30,6 +30,7 @@ type transaction struct {
 	sent  []sent
 
 	mu      sync.Mutex       // guards the fields below, which the client's promises fill
+	open    int              // records without an answer
 	refused map[uint64]error // records that stood in a refused batch
 	err     error            // the first other failure
 }
@@ -41,15 +42,17 @@ type sent struct {
 	report func(uint64, uplink.Outcome)
 }
 
-// promise returns what notes the answer to a record.
+// promise returns what notes the answer to a record. Each is used once.
 func (tx *transaction) promise(seq uint64) func(*kgo.Record, error) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	tx.open++
 	return func(_ *kgo.Record, err error) {
-		if err == nil {
-			return
-		}
 		tx.mu.Lock()
 		defer tx.mu.Unlock()
+		tx.open--
 		switch {
+		case err == nil:
 		case isRefused(err) && seq > 0:
 			if tx.refused == nil {
 				tx.refused = map[uint64]error{}
@@ -64,6 +67,9 @@ func (tx *transaction) promise(seq uint64) func(*kgo.Record, error) {
 func (tx *transaction) faults() (refused map[uint64]error, err error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
+	if tx.err == nil && tx.open > 0 {
+		return tx.refused, fmt.Errorf("%d records of a transaction were not answered", tx.open)
+	}
 	return tx.refused, tx.err
 }
 
@@ -71,6 +77,9 @@ func (tx *transaction) faults() (refused map[uint64]error, err error) {
 func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
+	if err := s.ctx.Err(); err != nil { // Close has been here
+		return err
+	}
 	s.round++
 	s.stopTimer()
 	single := s.single && len(recs) == 1 && s.tx == nil && time.Since(s.committed) < transactionIdle/10
