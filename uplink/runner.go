@@ -61,8 +61,8 @@ type RunnerConfig struct {
 	// Choice returns what an operator has chosen for a far cursor that does not fit, once, and then nothing. Nil means that
 	// nobody is asked.
 	Choice func() Choice
-	// MaxRecords and MaxBytes bound what is in flight: sent, and without an outcome. Zero means 1024 and 1 MiB. A
-	// single record may be larger than MaxBytes.
+	// MaxRecords and MaxBytes bound what is in flight: sent, and without an outcome. Zero means 1024 and 1 MiB, or
+	// more where the driver is Roomy. A single record may be larger than MaxBytes.
 	MaxRecords int
 	MaxBytes   int
 	Timing     Timing
@@ -83,11 +83,12 @@ type Runner struct {
 // New returns a Runner that has not begun: Run does.
 func New(cfg RunnerConfig) *Runner {
 	cfg.Timing = cfg.Timing.withDefaults()
+	records, bytes := inFlight(cfg.Driver, cfg.Env.Promise)
 	if cfg.MaxRecords <= 0 {
-		cfg.MaxRecords = 1024
+		cfg.MaxRecords = records
 	}
 	if cfg.MaxBytes <= 0 {
-		cfg.MaxBytes = 1 << 20
+		cfg.MaxBytes = bytes
 	}
 	if cfg.Env.Log == nil {
 		cfg.Env.Log = slog.New(slog.DiscardHandler)

@@ -24,6 +24,11 @@ func isRefused(err error) bool {
 	return false
 }
 
+// isFenced reports whether a producer with the same transactional id has come after ours.
+func isFenced(err error) bool {
+	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch)
+}
+
 // outcome turns the error of one record into its outcome.
 func (s *session) outcome(err error) uplink.Outcome {
 	switch {
@@ -36,33 +41,49 @@ func (s *session) outcome(err error) uplink.Outcome {
 }
 
 // explain puts an error into plain words.
-func (s *session) explain(err error) error {
+func (s *session) explain(err error) error { return s.explainOf(s.topic, err) }
+
+// explainOf puts an error that is about a topic into plain words.
+func (s *session) explainOf(topic string, err error) error {
 	config := func(format string, args ...any) error { return uplink.Config(fmt.Errorf(format, args...)) }
 	switch {
 	case err == nil || uplink.IsConfig(err):
 		return err
+	case isFenced(err):
+		return config("another gateway with the id %s writes this stream (want an id of its own for each gateway, or the other one stopped)", s.gateway)
+	case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
+		return config("the user may not use the transactional id %s (want the rights WRITE and DESCRIBE on it)", s.id)
+	case errors.Is(err, kerr.InvalidTransactionTimeout):
+		return config("%s does not allow transactions of %v (want its setting transaction.max.timeout.ms no lower)", s.address, transactionTimeout)
+	case errors.Is(err, kerr.CoordinatorNotAvailable), errors.Is(err, kerr.NotCoordinator), errors.Is(err, kerr.CoordinatorLoadInProgress):
+		return fmt.Errorf("%s has no coordinator for transactions yet (is it starting, or are brokers down that hold __transaction_state?)", s.address)
+	case errors.Is(err, kerr.ConcurrentTransactions):
+		return fmt.Errorf("%s is still ending an earlier transaction of %s", s.address, s.id)
+	case errors.Is(err, kerr.TransactionAbortable), errors.Is(err, kerr.InvalidTxnState), errors.Is(err, kerr.InvalidProducerIDMapping),
+		errors.Is(err, kerr.UnknownProducerID), errors.Is(err, kerr.OperationNotAttempted):
+		return fmt.Errorf("%s wants the transaction begun again: %w", s.address, err)
 	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
-		return config("topic %s does not exist on %s (want it created there, or another name in topic)", s.topic, s.address)
+		return config("topic %s does not exist on %s (want it created there, or another name in topic)", topic, s.address)
 	case errors.Is(err, kerr.InvalidTopicException):
-		return config("%q is no name of a topic to %s", s.topic, s.address)
+		return config("%q is no name of a topic to %s", topic, s.address)
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		return config("the user may not write to topic %s (want the rights WRITE and DESCRIBE on it)", s.topic)
+		return config("the user may not write to topic %s (want the rights WRITE and DESCRIBE on it)", topic)
 	case errors.Is(err, kerr.ClusterAuthorizationFailed):
-		return config("the user may not write to this cluster (want the right IDEMPOTENT_WRITE, or WRITE on topic %s)", s.topic)
+		return config("the user may not write to this cluster (want the right IDEMPOTENT_WRITE, or WRITE on topic %s)", topic)
 	case errors.Is(err, kerr.SaslAuthenticationFailed):
 		return config("%s refuses the sign-in: wrong user or password", s.address)
 	case errors.Is(err, kerr.UnsupportedSaslMechanism), errors.Is(err, kerr.IllegalSaslState):
 		return config("%s does not offer this way to sign in (want another sasl)", s.address)
 	case errors.Is(err, kerr.UnsupportedCompressionType):
-		return config("topic %s does not take this compression (want another compression)", s.topic)
+		return config("topic %s does not take this compression (want another compression)", topic)
 	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge):
-		return fmt.Errorf("larger than topic %s takes (its setting max.message.bytes)", s.topic)
+		return fmt.Errorf("larger than topic %s takes (its setting max.message.bytes)", topic)
 	case errors.Is(err, kerr.InvalidTimestamp):
-		return fmt.Errorf("topic %s refuses the record's time (its settings message.timestamp.*; is the gateway's clock right?)", s.topic)
+		return fmt.Errorf("topic %s refuses the record's time (its settings message.timestamp.*; is the gateway's clock right?)", topic)
 	case isRefused(err):
-		return fmt.Errorf("topic %s refuses it for good: %w", s.topic, err)
+		return fmt.Errorf("topic %s refuses it for good: %w", topic, err)
 	case errors.Is(err, kerr.NotEnoughReplicas), errors.Is(err, kerr.NotEnoughReplicasAfterAppend):
-		return fmt.Errorf("topic %s has too few replicas in step to confirm (its setting min.insync.replicas)", s.topic)
+		return fmt.Errorf("topic %s has too few replicas in step to confirm (its setting min.insync.replicas)", topic)
 	}
 	if _, ok := errors.AsType[*kgo.ErrFirstReadEOF](err); ok {
 		return fmt.Errorf("%s closes the connection at once (is it starting, or does it want TLS or a sign-in that is not set, or the reverse?)", s.address)

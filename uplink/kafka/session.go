@@ -17,9 +17,12 @@ type session struct {
 	client  *kgo.Client
 	address string
 	topic   string
+	gateway string // id of the gateway, and the transactional id: for transactions only
+	id      string
 	ctx     context.Context //nolint:containedctx // ends with Close, and every Send with it
 	cancel  context.CancelFunc
 	limit   int        // bytes of a chunk
+	takes   int        // bytes of a batch that the topic takes
 	sending sync.Mutex // held by Send, Close waits for it; guards the fields below
 	warm    bool       // the client knows the topic
 	pace    uplink.Pace
@@ -39,9 +42,8 @@ func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(ui
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	for len(recs) > 0 {
-		if n := size(&recs[0]); n > chunkBytes {
-			report(recs[0].ID.Seq, uplink.Outcome{Verdict: uplink.Drop, Err: fmt.Errorf(
-				"the record has %d bytes with its headers, a batch takes %d", n, chunkBytes)})
+		if err := fits(&recs[0]); err != nil {
+			report(recs[0].ID.Seq, uplink.Outcome{Verdict: uplink.Drop, Err: err})
 			recs = recs[1:]
 			continue
 		}
@@ -121,6 +123,14 @@ func chunk(recs []uplink.Record, limit int) (n, bytes int) {
 		bytes += more
 	}
 	return len(recs), bytes
+}
+
+// fits says why a record is too large for any batch of ours; nil if it is not.
+func fits(rec *uplink.Record) error {
+	if n := size(rec); n > chunkBytes {
+		return fmt.Errorf("the record has %d bytes with its headers, a batch takes %d", n, chunkBytes)
+	}
+	return nil
 }
 
 // size returns no less than what a record takes of a batch.

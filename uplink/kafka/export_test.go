@@ -1,0 +1,20 @@
+package kafka
+
+import (
+	"context"
+
+	"edgegateway/uplink"
+)
+
+// Exactly is a driver that always keeps exactly_once, with what tests do to it: Committed is called between a commit and its
+// reports, Outside writes the cursor after the transaction instead of in it.
+type Exactly struct {
+	*Config
+	Committed func()
+	Outside   bool
+}
+
+func (e Exactly) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
+	env.Promise = uplink.Promise{Delivery: uplink.ExactlyOnce, Order: uplink.OrderStrict}
+	return e.openExact(ctx, env, hooks{committed: e.Committed, outside: e.Outside})
+}
