@@ -6,13 +6,14 @@ import (
 	"edgegateway/uplink"
 )
 
-// Keeps implements uplink.Keeper. The script moves the far cursor with each entry and skips what lies behind it.
-func (*Config) Keeps(p uplink.Promise) error {
-	if p.Order != uplink.OrderStrict {
+// Keeps implements uplink.Keeper. The script moves the far cursor with each record and skips what lies behind it.
+func (c *Config) Keeps(p uplink.Promise) error {
+	switch {
+	case p.Order != uplink.OrderStrict:
 		return errors.New("it sends in the order of the stream only (want order: strict)")
+	case p.Delivery == uplink.ExactlyOnce && c.As == asLatest:
+		return errors.New("as: latest keeps the last record of each topic and no cursor, so what came between cannot be accounted for " +
+			"(want effectively_once, or as: stream or list)")
 	}
-	if p.Delivery == uplink.EffectivelyOnce {
-		return nil
-	}
-	return errors.New("that needs the gateway to begin at the far cursor and to fence an older instance, which this driver does not do (want effectively_once)")
+	return nil
 }

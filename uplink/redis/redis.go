@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,33 +17,51 @@ import (
 
 // Config is the section of a Redis uplink in the config file.
 type Config struct {
-	Address  string          `yaml:"address" doc:"HOST:PORT of the Redis server." required:"true"`
-	DB       int             `yaml:"db" doc:"Number of the database." default:"0" min:"0"`
-	User     string          `yaml:"user" doc:"User of Redis' ACL; empty for the default user."`
-	Password pipeline.Secret `yaml:"password" doc:"Password of the user."`
-	TLS      uplink.TLS      `yaml:"tls" doc:"Encryption of the connection."`
-	Key      string          `yaml:"key" doc:"Key of the stream; {gateway}, {stream} and {uplink} are filled in. Nobody else may write to it." default:"edge:{gateway}:{stream}"`
-	MaxLen   int64           `yaml:"max_len" doc:"Let Redis trim the stream to about so many entries; 0 for never." default:"0" min:"0"`
+	Address      string          `yaml:"address" doc:"HOST:PORT of the Redis server." required:"true"`
+	DB           int             `yaml:"db" doc:"Number of the database." default:"0" min:"0"`
+	User         string          `yaml:"user" doc:"User of Redis' ACL; empty for the default user."`
+	Password     pipeline.Secret `yaml:"password" doc:"Password of the user."`
+	TLS          uplink.TLS      `yaml:"tls" doc:"Encryption of the connection."`
+	As           string          `yaml:"as" doc:"What the key is: stream (an entry for each record), list (an element for each record, taken off by its readers) or latest (a hash for each topic with its newest record)." default:"stream"`
+	Key          string          `yaml:"key" doc:"Key of the stream or list; {gateway}, {stream} and {uplink} are filled in. Nobody else may write to it. For latest there is {topic} too, and :{topic} is added where it is missing." default:"edge:{gateway}:{stream}"`
+	MaxLen       int64           `yaml:"max_len" doc:"Let Redis trim the stream to about so many entries, the list to exactly so many elements, oldest first; 0 for never." default:"0" min:"0"`
+	WaitAOF      bool            `yaml:"wait_aof" doc:"Confirm a record only when the server has it on disk (Redis 7.2 with appendonly yes)." default:"false"`
+	WaitReplicas int             `yaml:"wait_replicas" doc:"Confirm a record only when so many replicas have it; with wait_aof, on their disks." default:"0" min:"0"`
+
+	claims claims
+	script string // append.lua, unless a test wants to see what goes wrong with less
 }
 
-// Limits of one run of the script. Redis serves nobody else meanwhile.
+// What a key can be.
 const (
-	scriptRecords = 500
-	scriptBytes   = 1 << 20
-	replyTimeout  = 10 * time.Second
+	asStream = "stream"
+	asList   = "list"
+	asLatest = "latest"
 )
-
-//go:embed script.lua
-var scriptText string
 
 // Check implements pipeline.Checker.
 func (c *Config) Check() []pipeline.Problem {
-	problems := uplink.CheckTemplate("key", c.Key)
+	var problems []pipeline.Problem
+	mistake := func(path, text string) { problems = append(problems, pipeline.Problem{Path: path, Text: text}) }
+	template := c.Key
+	switch c.As {
+	case "", asStream, asList:
+	case asLatest:
+		template = strings.ReplaceAll(template, topicPlaceholder, "")
+		if c.MaxLen > 0 {
+			mistake("max_len", "is for streams and lists; a hash holds one record (want no max_len)")
+		}
+	case "pubsub":
+		mistake("as", "Redis keeps nothing of what is published and does not say who got it, so a record would count as delivered that nobody has (want stream, list or latest)")
+	default:
+		mistake("as", "unknown "+strconv.Quote(c.As)+" (want stream, list or latest)")
+	}
+	problems = append(problems, uplink.CheckTemplate("key", template)...)
 	if c.Key == "" {
-		problems = append(problems, pipeline.Problem{Path: "key", Text: "is empty (want a key, such as edge:{gateway}:{stream})"})
+		mistake("key", "is empty (want a key, such as edge:{gateway}:{stream})")
 	}
 	if c.User != "" && c.Password == "" {
-		problems = append(problems, pipeline.Problem{Path: "password", Text: "missing for user " + strconv.Quote(c.User) + " (want password_file or password)"})
+		mistake("password", "missing for user "+strconv.Quote(c.User)+" (want password_file or password)")
 	}
 	return append(problems, uplink.CheckTLS(&c.TLS)...)
 }
@@ -60,15 +77,36 @@ func (silence) Printf(context.Context, string, ...any) {}
 // Open implements uplink.Driver.
 func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
 	quiet()
+	s, err := c.session(env)
+	if err != nil {
+		return nil, err
+	}
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := s.greet(ctx); err != nil {
+		s.Close()
+		return nil, s.explain(err)
+	}
+	if s.fence == "" {
+		return s, nil
+	}
+	exact, err := s.claim(ctx, &c.claims)
+	if err != nil {
+		s.Close()
+		return nil, s.explain(err)
+	}
+	return exact, nil
+}
+
+// session returns a session that has not talked to anybody yet.
+func (c *Config) session(env uplink.Env) (*session, error) {
 	tls, err := c.TLS.Client()
 	if err != nil {
 		return nil, err
 	}
-	key := uplink.Expand(c.Key, env)
 	s := &session{
-		address: c.Address, encrypted: c.TLS.Enabled, key: key, cursor: cursorKey(key),
-		epoch: strconv.FormatUint(env.Epoch, 10), maxLen: strconv.FormatInt(c.MaxLen, 10),
-		script: redis.NewScript(scriptText),
+		address: c.Address, encrypted: c.TLS.Enabled, gateway: env.Gateway, as: c.As, maxLen: strconv.FormatInt(c.MaxLen, 10),
+		epoch: strconv.FormatUint(env.Epoch, 10), scripts: newScripts(c.script),
+		waitAOF: c.WaitAOF, waitReplicas: c.WaitReplicas,
 		client: redis.NewClient(&redis.Options{
 			Addr: c.Address, DB: c.DB, Username: c.User, Password: c.Password.Reveal(), TLSConfig: tls,
 			// A retry is the Runner's business: the library's own would hide that a reply was lost.
@@ -78,38 +116,32 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		}),
 	}
-	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	if err := s.greet(ctx); err != nil {
-		s.Close()
-		return nil, s.explain(err)
+	if s.as == "" {
+		s.as = asStream
+	}
+	template := c.Key
+	if s.as == asLatest && !strings.Contains(template, topicPlaceholder) {
+		template += ":" + topicPlaceholder
+	}
+	s.key = uplink.Expand(template, env)
+	s.cursor = beside(s.key, "cursor")
+	if env.Promise.Delivery == uplink.ExactlyOnce && s.as != asLatest {
+		s.fence = beside(s.key, "fence")
 	}
 	return s, nil
 }
 
-// cursorKey returns the cursor's key, in the same slot of a cluster as the stream's.
-func cursorKey(key string) string {
+const topicPlaceholder = "{topic}"
+
+// beside returns a key in the same slot of a cluster as key.
+func beside(key, name string) string {
 	if _, rest, ok := strings.Cut(key, "{"); ok && strings.Index(rest, "}") > 0 {
-		return key + ":cursor"
+		return key + ":" + name
 	}
-	return "{" + key + "}:cursor"
+	return "{" + key + "}:" + name
 }
 
-// session implements uplink.Session. It sends synchronously: one script at a time keeps the order, whatever fails.
-type session struct {
-	client        *redis.Client
-	script        *redis.Script
-	address       string
-	encrypted     bool
-	key, cursor   string
-	epoch, maxLen string
-	maxValue      int64           // longest string the server takes
-	ctx           context.Context //nolint:containedctx // ends with Close, and every Send with it
-	cancel        context.CancelFunc
-	sending       sync.Mutex // held by Send, Close waits for it; guards pace
-	pace          uplink.Pace
-}
-
-// greet signs in and asks what the server takes.
+// greet signs in and asks what the server takes and can do.
 func (s *session) greet(ctx context.Context) error {
 	if err := s.client.Ping(ctx).Err(); err != nil {
 		return err
@@ -121,89 +153,18 @@ func (s *session) greet(ctx context.Context) error {
 			s.maxValue = n
 		}
 	}
-	return nil
-}
-
-// Send implements uplink.Session.
-func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
-	for len(recs) > 0 {
-		if size := int64(len(recs[0].JSON)); size > s.maxValue {
-			report(recs[0].ID.Seq, uplink.Outcome{Verdict: uplink.Drop, Err: fmt.Errorf(
-				"the record has %d bytes, the server takes %d (its setting proto-max-bulk-len)", size, s.maxValue)})
-			recs = recs[1:]
-			continue
-		}
-		n, bytes := s.chunk(recs, s.pace.Bytes(scriptBytes))
-		begun := time.Now()
-		stored, err := s.append(ctx, recs[:n])
-		for _, rec := range recs[:stored] {
-			report(rec.ID.Seq, uplink.Outcome{Verdict: uplink.Ack})
-		}
-		if err != nil {
-			return s.explain(err)
-		}
-		s.pace.Took(bytes, time.Since(begun))
-		recs = recs[n:]
+	if !s.waitAOF {
+		return nil
 	}
-	return nil
-}
-
-// chunk returns how many records go into the next run of the script, one at the least, and their bytes. It ends before
-// a record that the server would not take.
-func (s *session) chunk(recs []uplink.Record, limit int) (n, bytes int) {
-	recs = recs[:min(len(recs), scriptRecords)]
-	for i := range recs {
-		more := len(recs[i].JSON)
-		if i > 0 && (bytes+more > limit || int64(more) > s.maxValue) {
-			return i, bytes
-		}
-		bytes += more
+	// There is nothing to wait for yet: only whether the server knows the command, and writes a file at all, comes back.
+	err := s.client.Do(ctx, "WAITAOF", 1, 0, 1).Err()
+	switch {
+	case err == nil:
+		return nil
+	case strings.Contains(err.Error(), "unknown command"):
+		return uplink.Config(fmt.Errorf("%s is older than Redis 7.2 and cannot say when a record is on disk (want wait_aof: false, and appendfsync always in the server's settings)", s.address))
+	case strings.Contains(err.Error(), "appendonly is disabled"):
+		return uplink.Config(fmt.Errorf("%s writes no append-only file, so a record is never on disk (want appendonly yes in the server's settings, or wait_aof: false)", s.address))
 	}
-	return len(recs), bytes
-}
-
-// append runs the script and returns how many of recs are stored, counted from the first.
-func (s *session) append(ctx context.Context, recs []uplink.Record) (stored int, err error) {
-	args := make([]any, 0, 2+4*len(recs))
-	args = append(args, s.epoch, s.maxLen)
-	for _, rec := range recs {
-		args = append(args, strconv.FormatUint(rec.ID.Seq, 10), rec.ID.String(), rec.Message.Topic, rec.JSON)
-	}
-	reply, err := s.script.Run(ctx, s.client, []string{s.key, s.cursor}, args...).Slice()
-	if err != nil {
-		return 0, err
-	}
-	n, refusal, ok := parseReply(reply, len(recs))
-	if !ok {
-		return 0, fmt.Errorf("%s gave an answer that makes no sense: %v", s.address, reply)
-	}
-	if refusal != "" {
-		return n, refused(refusal)
-	}
-	if n != len(recs) {
-		return n, fmt.Errorf("%s stored %d of %d records and did not say why", s.address, n, len(recs))
-	}
-	return n, nil
-}
-
-func parseReply(reply []any, sent int) (stored int, refusal string, ok bool) {
-	if len(reply) != 2 {
-		return 0, "", false
-	}
-	n, isInt := reply[0].(int64)
-	refusal, isText := reply[1].(string)
-	return int(n), refusal, isInt && isText && n >= 0 && n <= int64(sent)
-}
-
-// Close implements uplink.Session.
-func (s *session) Close() {
-	s.cancel()
-	_ = s.client.Close() // the session is over either way
-	s.sending.Lock()     // Send has returned
-	defer s.sending.Unlock()
+	return err
 }

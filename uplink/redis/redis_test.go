@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -20,11 +21,21 @@ func TestSuite(t *testing.T) {
 		Driver: func(addr, place string) uplink.Driver {
 			return &redis.Config{Address: addr, Key: "edge:{gateway}:" + place}
 		},
-		Read: read,
-		Refused: func() pipeline.Message {
-			return pipeline.Message{Topic: "boiler/log", Value: pipeline.String(strings.Repeat("\x01", 250<<10))}
-		},
+		Read:    read,
+		Refused: tooLarge,
 	})
+}
+
+// largeText grows sixfold in JSON.
+var largeText = strings.Repeat("\x01", 250<<10)
+
+func recordID(t testing.TB, payload string) string {
+	t.Helper()
+	var record struct{ ID string }
+	if err := json.Unmarshal([]byte(payload), &record); err != nil {
+		t.Fatalf("%s: %v", payload, err)
+	}
+	return record.ID
 }
 
 func connect(t testing.TB, addr string) *client.Client {

@@ -1,0 +1,46 @@
+-- ARGV: kind, epoch, max_len (0: none), token and expected cursor ('' where there is no fence), then seq, record id, topic and
+-- payload of each record. A record without an id is a dead letter: it moves the cursor alone.
+-- Appends in sequence and stops at the first record that is refused, so that what is stored is always a prefix of what
+-- was sent. The cursor moves with each append: a script that is cut short leaves the two in step.
+-- Returns how many records are stored now, new or before, why the next one is not ('' if there is none), and the cursor.
+local kind, epoch, max_len, token, expected = unpack(ARGV, 1, 5)
+if token ~= '' then
+  local holder = redis.call('GET', KEYS[3]) or ''
+  if holder ~= token then return {0, 'FENCED ' .. holder, ''} end
+end
+local last, why = far(kind)
+if not last then return {0, why, ''} end
+if expected ~= '' and last ~= expected then return {0, 'ELSEWHERE ' .. last, last} end
+local last_epoch, last_seq = string.match(last, '^(%d+)-(%d+)$')
+if pad(last_epoch) > pad(epoch) then return {0, 'NEWER ' .. last_epoch, last} end
+if last_epoch ~= epoch then last_seq = '0' end
+
+local function append(id, record_id, topic, payload)
+  if kind == 'list' then
+    local reply = redis.pcall('RPUSH', KEYS[1], payload)
+    if type(reply) == 'number' and max_len ~= '0' then redis.call('LTRIM', KEYS[1], '-' .. max_len, -1) end
+    return reply
+  end
+  if max_len == '0' then
+    return redis.pcall('XADD', KEYS[1], id, 'id', record_id, 'topic', topic, 'payload', payload)
+  end
+  return redis.pcall('XADD', KEYS[1], 'MAXLEN', '~', max_len, id, 'id', record_id, 'topic', topic, 'payload', payload)
+end
+
+local stored, moved = 0, false
+for i = 6, #ARGV, 4 do
+  local seq, record_id = ARGV[i], ARGV[i + 1]
+  if pad(seq) > pad(last_seq) then
+    local id = epoch .. '-' .. seq
+    if record_id ~= '' then
+      local reply = append(id, record_id, ARGV[i + 2], ARGV[i + 3])
+      if type(reply) == 'table' and reply.err then return {stored, reply.err, last} end
+    end
+    redis.call('SET', KEYS[2], id)
+    last, last_seq, moved = id, seq, true
+  end
+  stored = stored + 1
+end
+-- A repeat writes too: WAIT and WAITAOF wait for what their own connection wrote.
+if not moved and stored > 0 then redis.call('SET', KEYS[2], last) end
+return {stored, '', last}

@@ -1,0 +1,85 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// run runs a script and returns its reply of three: a number or a text, why it refused, and the cursor. What it wrote is then
+// where the settings want it.
+func (s *session) run(ctx context.Context, script *redis.Script, keys []string, args []any) ([]any, error) {
+	var reply []any
+	var err error
+	if s.waitAOF || s.waitReplicas > 0 {
+		if reply, err = s.runAndWait(ctx, script.EvalSha, keys, args); redis.HasErrorPrefix(err, "NOSCRIPT") {
+			reply, err = s.runAndWait(ctx, script.Eval, keys, args)
+		}
+	} else {
+		reply, err = script.Run(ctx, s.client, keys, args...).Slice()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(reply) == 3 {
+		_, refusal := reply[1].(string)
+		_, cursor := reply[2].(string)
+		if refusal && cursor {
+			return reply, nil
+		}
+	}
+	return nil, fmt.Errorf("%s gave an answer that makes no sense: %v", s.address, reply)
+}
+
+type evaluate func(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd
+
+// runAndWait sends the script and the wait for its writes together: they must share a connection, because the server waits
+// for what the connection wrote. The server waits for all earlier writes too, so a repeat is as safe as what it repeats.
+func (s *session) runAndWait(ctx context.Context, eval evaluate, keys []string, args []any) ([]any, error) {
+	wait := []any{"WAIT", s.waitReplicas, waitTimeout.Milliseconds()}
+	if s.waitAOF {
+		wait = []any{"WAITAOF", 1, s.waitReplicas, waitTimeout.Milliseconds()}
+	}
+	var script, waited *redis.Cmd
+	_, _ = s.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		script, waited = eval(ctx, p, keys, args...), p.Do(ctx, wait...)
+		return nil
+	})
+	reply, err := script.Slice()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.reached(waited); err != nil {
+		return nil, err
+	}
+	return reply, nil
+}
+
+// reached returns an error unless the counts that the server has waited for are those of the settings.
+func (s *session) reached(waited *redis.Cmd) error {
+	var local, replicas int64
+	if s.waitAOF {
+		counts, err := waited.Int64Slice()
+		if err != nil {
+			return err
+		}
+		if len(counts) != 2 {
+			return fmt.Errorf("%s gave an answer that makes no sense: %v", s.address, counts)
+		}
+		local, replicas = counts[0], counts[1]
+		if local < 1 {
+			return fmt.Errorf("%s has not written to its disk within %v (is the disk slow or full?)", s.address, waitTimeout)
+		}
+	} else {
+		var err error
+		if replicas, err = waited.Int64(); err != nil {
+			return err
+		}
+	}
+	if replicas < int64(s.waitReplicas) {
+		return fmt.Errorf("%d replicas of %s have the records after %v (want %d: are the replicas up, or is wait_replicas too high?)",
+			replicas, s.address, waitTimeout, s.waitReplicas)
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package redis
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"edgegateway/uplink"
+)
+
+// claims is what this instance of the gateway knows of its fences. It outlives the sessions, so that an instance which lost a
+// fence to another one does not take it back at its next try: the two would fence each other for ever.
+type claims struct {
+	mu       sync.Mutex        // guards the fields below
+	instance string            // its name in the fence; a new one with each start
+	held     map[string]string // number of the last token, by fence
+}
+
+func (c *claims) of(fence string) (instance, held string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held == nil {
+		c.instance, c.held = rand.Text(), map[string]string{}
+	}
+	if held = c.held[fence]; held == "" {
+		held = "0"
+	}
+	return c.instance, held
+}
+
+func (c *claims) hold(fence, token string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held[fence], _, _ = strings.Cut(token, ":")
+}
+
+// exactSession is a session with a fence and a far cursor. It implements uplink.Resumer.
+type exactSession struct {
+	*session
+	far uplink.FarCursor
+}
+
+// claim fences older instances and reads the far cursor.
+func (s *session) claim(ctx context.Context, c *claims) (*exactSession, error) {
+	instance, held := c.of(s.fence)
+	reply, err := s.run(ctx, s.scripts.claim, s.keys(), []any{s.as, instance, held})
+	if err != nil {
+		return nil, err
+	}
+	if refusal := reply[1].(string); refusal != "" {
+		return nil, refused(refusal)
+	}
+	far, ok := parseCursor(reply[2].(string))
+	token, isText := reply[0].(string)
+	if !ok || !isText {
+		return nil, fmt.Errorf("%s gave an answer that makes no sense: %v", s.address, reply)
+	}
+	c.hold(s.fence, token)
+	s.token, s.last = token, reply[2].(string)
+	return &exactSession{session: s, far: far}, nil
+}
+
+func parseCursor(text string) (c uplink.FarCursor, ok bool) {
+	epoch, seq, ok := strings.Cut(text, "-")
+	if !ok {
+		return c, false
+	}
+	var err error
+	if c.Epoch, err = strconv.ParseUint(epoch, 10, 64); err != nil {
+		return c, false
+	}
+	c.Seq, err = strconv.ParseUint(seq, 10, 64)
+	return c, err == nil
+}
+
+// Far implements uplink.Resumer.
+func (s *exactSession) Far() uplink.FarCursor { return s.far }
+
+// Reset implements uplink.Resumer.
+func (s *exactSession) Reset(ctx context.Context, to uplink.FarCursor) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	reply, err := s.run(ctx, s.scripts.reset, s.keys(), []any{s.as, s.token, fmt.Sprintf("%d-%d", to.Epoch, to.Seq)})
+	if err == nil && reply[1] != "" {
+		err = refused(reply[1].(string))
+	}
+	if err != nil {
+		return s.explain(err)
+	}
+	s.far, s.last = to, reply[2].(string)
+	return nil
+}
