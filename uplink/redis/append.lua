@@ -1,9 +1,9 @@
--- ARGV: kind, epoch, max_len (0: none), token and expected cursor ('' where there is no fence), then seq, record id, topic and
--- payload of each record. A record without an id is a dead letter: it moves the cursor alone.
+-- ARGV: kind, epoch, max_len (0: none), token and expected cursor ('' where there is no fence), the cursor's @BASE ('': none),
+-- then seq, entry id, record id, topic and payload of each record. A record without an id is a dead letter: it moves the cursor alone.
 -- Appends in sequence and stops at the first record that is refused, so that what is stored is always a prefix of what
 -- was sent. The cursor moves with each append: a script that is cut short leaves the two in step.
 -- Returns how many records are stored now, new or before, why the next one is not ('' if there is none), and the cursor.
-local kind, epoch, max_len, token, expected = unpack(ARGV, 1, 5)
+local kind, epoch, max_len, token, expected, base = unpack(ARGV, 1, 6)
 if token ~= '' then
   local holder = redis.call('GET', KEYS[3]) or ''
   if holder ~= token then return {0, 'FENCED ' .. holder, ''} end
@@ -11,7 +11,7 @@ end
 local last, why = far(kind)
 if not last then return {0, why, ''} end
 if expected ~= '' and last ~= expected then return {0, 'ELSEWHERE ' .. last, last} end
-local last_epoch, last_seq = string.match(last, '^(%d+)-(%d+)$')
+local last_epoch, last_seq = string.match(last, '^(%d+)-(%d+)')
 if pad(last_epoch) > pad(epoch) then return {0, 'NEWER ' .. last_epoch, last} end
 if last_epoch ~= epoch then last_seq = '0' end
 
@@ -28,16 +28,15 @@ local function append(id, record_id, topic, payload)
 end
 
 local stored, moved = 0, false
-for i = 6, #ARGV, 4 do
-  local seq, record_id = ARGV[i], ARGV[i + 1]
+for i = 7, #ARGV, 5 do
+  local seq, record_id = ARGV[i], ARGV[i + 2]
   if pad(seq) > pad(last_seq) then
-    local id = epoch .. '-' .. seq
     if record_id ~= '' then
-      local reply = append(id, record_id, ARGV[i + 2], ARGV[i + 3])
+      local reply = append(ARGV[i + 1], record_id, ARGV[i + 3], ARGV[i + 4])
       if type(reply) == 'table' and reply.err then return {stored, reply.err, last} end
     end
-    redis.call('SET', KEYS[2], id)
-    last, last_seq, moved = id, seq, true
+    last, last_seq, moved = epoch .. '-' .. seq .. base, seq, true
+    redis.call('SET', KEYS[2], last)
   end
   stored = stored + 1
 end

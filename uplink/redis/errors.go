@@ -50,10 +50,8 @@ func (s *session) explainRefusal(text string) error {
 	case "ELSEWHERE":
 		return fmt.Errorf("key %s is at %s and was at %s when this gateway wrote last: %s has lost confirmed writes (a fail-over, or an old copy was put back?)",
 			s.key, rest, s.last, s.address)
-	case "AHEAD":
-		return config("stream %s has entries up to %s, and ids of a stream only grow, so the cursor cannot be set below (want resume, or a new key)", s.key, rest)
 	case "NEWER":
-		return config("key %s was written by a newer log of this gateway: epoch %s there, %s here (is another gateway running with the same id?)",
+		return config("key %s was written by a newer log of this gateway: epoch %s there, %d here (is another gateway running with the same id?)",
 			s.key, rest, s.epoch)
 	case "CURSOR":
 		return config("key %s holds %q instead of EPOCH-SEQUENCE (want a key that nobody else writes to)", s.cursor, rest)
@@ -90,7 +88,8 @@ func (s *session) explainServer(err error) error {
 		return config("key %s or %s exists and holds something else (want a key that is free or a %s)", s.key, s.cursor, s.what())
 	case redis.IsAuthError(err):
 		return config("%s refuses the sign-in: wrong user or password", s.address)
-	case redis.IsPermissionError(err), strings.HasPrefix(text, "NOPERM"), strings.Contains(text, "ACL failure in script"):
+	case redis.IsPermissionError(err), strings.HasPrefix(text, "NOPERM"), strings.Contains(text, "ACL failure in script"),
+		strings.Contains(text, "executing the script can't"):
 		return config("%s: the user has no rights for this (want %s): %s", s.address, s.rights(), text)
 	case strings.Contains(text, "invalid DB index"), strings.Contains(text, "DB index is out of range"):
 		return config("%s has no such database (want db: 0, or a number below its setting databases)", s.address)

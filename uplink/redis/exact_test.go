@@ -290,16 +290,66 @@ func TestAnOperatorMaySetTheCursorBack(t *testing.T) {
 		f.holds(as, "k", 80)
 		g = run(t, driver(), old, uplink.Restart)
 		g.append(49)
-		if as == "stream" {
-			g.says("entries up to 7-80")
-			f.holds(as, "k", 80)
-			return
-		}
 		g.settle()
-		if n, at := f.LLen(t.Context(), "k").Val(), f.Get(t.Context(), "{k}:cursor").Val(); n != 130 || at != "7-50" {
-			t.Errorf("%d elements, cursor %s; want 130, 7-50", n, at)
+		g.stop()
+		want, n := "7-50", f.LLen
+		if as == "stream" {
+			want, n = "7-50@7-80", f.XLen
+		}
+		if n, at := n(t.Context(), "k").Val(), f.Get(t.Context(), "{k}:cursor").Val(); n != 130 || at != want {
+			t.Errorf("%d records, cursor %s; want 130, %s", n, at, want)
+		}
+		g = run(t, driver(), old, "") // the next start needs no choice
+		g.send(50)
+		g.stop()
+		if n := n(t.Context(), "k").Val(); n != 180 {
+			t.Errorf("%d records, want 180", n)
+		}
+		if as == "stream" {
+			last := f.XRevRangeN(t.Context(), "k", "+", "-", 1).Val()
+			if len(last) != 1 || last[0].ID != "7-180" || last[0].Values["id"] != "gw1/line/7/100" {
+				t.Errorf("last entry %v, want 7-180 with record 100", last)
+			}
 		}
 	})
+}
+
+func TestALogOfAnEarlierEpochGoesOnBehindALaterOneWhereAnOperatorSaysSo(t *testing.T) {
+	server := rig.Redis(t)
+	f := far{connect(t, server.Addr), t}
+	cfg := &redis.Config{Address: server.Addr, Key: "k"}
+	if err := sendTo(t, cfg, 9, 1, 2, 3); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		epoch uint64
+		reset bool
+		ids   string
+	}{
+		{7, true, "9-1 9-2 9-3 9-4 9-5"},
+		{8, false, "9-1 9-2 9-3 9-4 9-5 9-6 9-7"},
+		{10, false, "9-1 9-2 9-3 9-4 9-5 9-6 9-7 10-1 10-2"},
+	} {
+		s, err := exactly{cfg}.Open(t.Context(), uplink.Env{Gateway: "gw1", Stream: "line", Epoch: step.epoch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if step.reset {
+			if err := s.(uplink.Resumer).Reset(t.Context(), uplink.FarCursor{Epoch: step.epoch}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := send(t, s, step.epoch, 1, 2); err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, e := range f.XRange(t.Context(), "k", "-", "+").Val() {
+			ids = append(ids, e.ID)
+		}
+		if got := strings.Join(ids, " "); got != step.ids {
+			t.Errorf("epoch %d: ids %s, want %s", step.epoch, got, step.ids)
+		}
+	}
 }
 
 func TestExactlyOnceSaysWhatIsWrong(t *testing.T) {

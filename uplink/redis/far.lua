@@ -14,7 +14,7 @@ local function top()
   end
 end
 
--- far returns the cursor, EPOCH-SEQ, or nil and why not. Where its key was lost, the newest record itself says where the far
+-- far returns the cursor, EPOCH-SEQ or EPOCH-SEQ@BASE (reset.lua), or nil and why not. Where its key was lost, the newest record itself says where the far
 -- side stands; a list that its readers have emptied cannot, and counts as new.
 local function far(kind)
   local at = redis.call('GET', KEYS[2])
@@ -31,6 +31,6 @@ local function far(kind)
     end
   end
   at = at or '0-0'
-  if not string.find(at, '^%d+%-%d+$') then return nil, 'CURSOR ' .. at end
+  if not string.find(at, '^%d+%-%d+$') and not string.find(at, '^%d+%-%d+@%d+%-%d+$') then return nil, 'CURSOR ' .. at end
   return at
 end

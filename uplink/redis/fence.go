@@ -53,16 +53,17 @@ func (s *session) claim(ctx context.Context, c *claims) (*exactSession, error) {
 	if refusal := reply[1].(string); refusal != "" {
 		return nil, refused(refusal)
 	}
-	far, ok := parseCursor(reply[2].(string))
+	far, ok := s.stand(reply[2].(string))
 	token, isText := reply[0].(string)
 	if !ok || !isText {
 		return nil, fmt.Errorf("%s gave an answer that makes no sense: %v", s.address, reply)
 	}
 	c.hold(s.fence, token)
-	s.token, s.last = token, reply[2].(string)
+	s.token = token
 	return &exactSession{session: s, far: far}, nil
 }
 
+// parseCursor reads EPOCH-SEQ.
 func parseCursor(text string) (c uplink.FarCursor, ok bool) {
 	epoch, seq, ok := strings.Cut(text, "-")
 	if !ok {
@@ -74,6 +75,36 @@ func parseCursor(text string) (c uplink.FarCursor, ok bool) {
 	}
 	c.Seq, err = strconv.ParseUint(seq, 10, 64)
 	return c, err == nil
+}
+
+// stand takes over a cursor as the server has it and returns it without its base. The base of an earlier log stays in force
+// while the ids of this one would be below it.
+func (s *session) stand(text string) (far uplink.FarCursor, ok bool) {
+	at, based, _ := strings.Cut(text, "@")
+	if far, ok = parseCursor(at); !ok {
+		return far, false
+	}
+	s.last, s.base = text, ""
+	if based == "" {
+		return far, true
+	}
+	base, ok := parseCursor(based)
+	if far.Epoch != s.epoch {
+		base.Seq += far.Seq // the last id in use
+	}
+	if far.Epoch == s.epoch || base.Epoch >= s.epoch {
+		s.base = fmt.Sprintf("@%d-%d", base.Epoch, base.Seq)
+	}
+	return far, ok
+}
+
+// entryID returns the id of a record's entry in the stream.
+func (s *session) entryID(seq uint64) string {
+	id := uplink.FarCursor{Epoch: s.epoch, Seq: seq}
+	if base, ok := parseCursor(strings.TrimPrefix(s.base, "@")); ok {
+		id = uplink.FarCursor{Epoch: base.Epoch, Seq: base.Seq + seq}
+	}
+	return strconv.FormatUint(id.Epoch, 10) + "-" + strconv.FormatUint(id.Seq, 10)
 }
 
 // Far implements uplink.Resumer.
@@ -90,6 +121,7 @@ func (s *exactSession) Reset(ctx context.Context, to uplink.FarCursor) error {
 	if err != nil {
 		return s.explain(err)
 	}
-	s.far, s.last = to, reply[2].(string)
+	s.stand(reply[2].(string))
+	s.far = to
 	return nil
 }

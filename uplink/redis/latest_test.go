@@ -22,6 +22,12 @@ func sendTo(t *testing.T, cfg *redis.Config, epoch uint64, seqs ...uint64) error
 	if err != nil {
 		return err
 	}
+	return send(t, s, epoch, seqs...)
+}
+
+// send sends records of an epoch, topic t, and closes the session.
+func send(t *testing.T, s uplink.Session, epoch uint64, seqs ...uint64) error {
+	t.Helper()
 	defer s.Close()
 	var recs []uplink.Record
 	for _, seq := range seqs {
@@ -31,7 +37,7 @@ func sendTo(t *testing.T, cfg *redis.Config, epoch uint64, seqs ...uint64) error
 		})
 	}
 	acked := 0
-	err = s.Send(t.Context(), recs, func(_ uint64, o uplink.Outcome) {
+	err := s.Send(t.Context(), recs, func(_ uint64, o uplink.Outcome) {
 		if o.Verdict == uplink.Ack {
 			acked++
 		}

@@ -58,7 +58,8 @@ type session struct {
 	as               string
 	key, cursor      string
 	fence            string // empty without exactly_once
-	epoch, maxLen    string
+	epoch            uint64
+	maxLen           string
 	waitAOF          bool
 	waitReplicas     int
 	maxValue         int64           // longest string the server takes
@@ -66,6 +67,7 @@ type session struct {
 	cancel           context.CancelFunc
 	sending          sync.Mutex // held by Send, Close waits for it; guards the fields below
 	pace             uplink.Pace
+	base             string // of entry ids: @EPOCH-SEQ where an operator has set the cursor back, or empty
 	token, last      string // the fence's value and the cursor that the next append finds; empty without a fence
 }
 
@@ -123,22 +125,25 @@ func (s *session) chunk(recs []uplink.Record, limit int) (n, bytes int) {
 
 // append runs the script and returns how many of recs are stored, counted from the first.
 func (s *session) append(ctx context.Context, recs []uplink.Record) (stored int, err error) {
-	script, keys, args := s.scripts.append, s.keys(), make([]any, 0, 5+4*len(recs))
+	script, keys, args := s.scripts.append, s.keys(), make([]any, 0, 6+5*len(recs))
 	if s.as == asLatest {
 		script, keys = s.scripts.latest, make([]string, 0, len(recs))
 		for _, rec := range recs {
 			keys = append(keys, strings.ReplaceAll(s.key, topicPlaceholder, rec.Message.Topic))
 		}
-		args = append(args, s.epoch)
+		args = append(args, strconv.FormatUint(s.epoch, 10))
 	} else {
-		args = append(args, s.as, s.epoch, s.maxLen, s.token, s.last)
+		args = append(args, s.as, strconv.FormatUint(s.epoch, 10), s.maxLen, s.token, s.last, s.base)
 	}
 	for _, rec := range recs {
-		seq := strconv.FormatUint(rec.ID.Seq, 10)
+		args = append(args, strconv.FormatUint(rec.ID.Seq, 10))
+		if s.as != asLatest {
+			args = append(args, s.entryID(rec.ID.Seq))
+		}
 		if s.takes(rec) {
-			args = append(args, seq, rec.ID.String(), rec.Message.Topic, rec.JSON)
+			args = append(args, rec.ID.String(), rec.Message.Topic, rec.JSON)
 		} else {
-			args = append(args, seq, "", "", "")
+			args = append(args, "", "", "")
 		}
 	}
 	reply, err := s.run(ctx, script, keys, args)
