@@ -9,7 +9,7 @@ local holder = redis.call('GET', KEYS[3]) or '0:'
 local number, owner = string.match(holder, '^(%d+):(.*)$')
 if not number then return {'', 'FENCE ' .. holder, last} end
 number, held = tonumber(number), tonumber(held)
-if held > 0 and number > held and owner ~= instance then return {'', 'FENCED ' .. holder, last} end
+if held > 0 and number >= held and owner ~= instance then return {'', 'FENCED ' .. holder, last} end
 local token = string.format('%.0f', math.max(number, held) + 1) .. ':' .. instance
 redis.call('SET', KEYS[3], token)
 return {token, '', last}
