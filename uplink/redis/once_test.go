@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"testing"
 
 	"edgegateway/pipeline"
@@ -58,7 +59,11 @@ func TestKilledGatewayOfAStreamNeitherLosesNorDoubles(t *testing.T) { killed(t, 
 func TestKilledGatewayOfAListNeitherLosesNorDoubles(t *testing.T)   { killed(t, "list") }
 
 func killed(t *testing.T, as string) {
-	count, parent := uplinktest.KillGateway(t, suite(as, inExactlyOnce), 12)
+	kills := 12
+	if n, err := strconv.Atoi(os.Getenv("UPLINK_KILLS")); err == nil {
+		kills = n // the long form
+	}
+	count, parent := uplinktest.KillGateway(t, suite(as, inExactlyOnce), kills)
 	if !parent {
 		return
 	}
