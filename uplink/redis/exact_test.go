@@ -166,6 +166,23 @@ func TestTheOlderOfTwoGatewaysIsFencedAndSaysSo(t *testing.T) {
 	})
 }
 
+func TestAFenceThatIsAsOldAsOursAndAnothersIsNotTakenBack(t *testing.T) {
+	server := rig.Redis(t)
+	f := far{connect(t, server.Addr), t}
+	g := run(t, exactly{&redis.Config{Address: server.Addr, Key: "k"}}, uplinktest.NewLog(), "")
+	g.send(10)
+	f.do("SET", "{k}:fence", "1:another") // a fail-over lost our token, and another gateway came first
+	g.append(1)
+	g.says("another gateway with the id gw1")
+	before := g.Status().NextTry
+	for deadline := time.Now().Add(patient); !g.Status().NextTry.After(before) && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if got := f.Get(t.Context(), "{k}:fence").Val(); got != "1:another" || g.log.Settled() != 10 {
+		t.Errorf("fence %s, %d settled; want 1:another, 10", got, g.log.Settled())
+	}
+}
+
 func TestWhatAServerHasLostIsSentAgainFromThere(t *testing.T) {
 	bothKinds(t, func(t *testing.T, f far, as string, driver func() uplink.Driver, server *rig.Server) {
 		dir := f.ConfigGet(t.Context(), "dir").Val()["dir"]
