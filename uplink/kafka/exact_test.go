@@ -53,8 +53,8 @@ func TestExactlyOnce(t *testing.T) {
 		t.Run("a cursor outside the transaction is caught", func(t *testing.T) {
 			k := uplinktest.Kills(t, suite, server, "outside", 6)
 			t.Logf("kills %d sent %d lost %d doubled %d", k.Kills, k.Sent, k.Lost, k.Doubled)
-			if k.Doubled == 0 || k.Lost > 0 {
-				t.Errorf("lost %d doubled %d, want some doubled and none lost", k.Lost, k.Doubled)
+			if k.Doubled == 0 { // a cursor beside its records may lose some too
+				t.Errorf("lost %d doubled %d, want some doubled", k.Lost, k.Doubled)
 			}
 		})
 		t.Run("the older of two gateways with one id is fenced", func(t *testing.T) { fenced(t, server.Addr) })
