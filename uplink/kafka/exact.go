@@ -37,7 +37,6 @@ type exact struct {
 	timer     *time.Timer
 	committed time.Time // when the last one was
 	single    bool      // and it had one record
-	verified  bool      // the first commit was read back
 	failed    error     // the session is of no more use
 }
 

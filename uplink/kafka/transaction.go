@@ -192,10 +192,6 @@ func (s *exact) commit() {
 			return
 		}
 	}
-	if err := s.verify(); err != nil {
-		_ = s.fail(err)
-		return
-	}
 	s.tx, s.committed, s.single = nil, time.Now(), len(tx.sent) == 1
 	s.pace.Took(tx.bytes, time.Since(tx.begun))
 	for _, r := range tx.sent {
@@ -205,24 +201,6 @@ func (s *exact) commit() {
 		}
 		r.report(r.seq, o)
 	}
-}
-
-// verify reads back the far cursor of the first commit: the client ends a transaction without an error, and aborts it, where it
-// believes that nothing was written.
-func (s *exact) verify() error {
-	if s.verified {
-		return nil
-	}
-	ends, err := s.ends(s.ctx)
-	if err != nil {
-		return err
-	}
-	at, err := s.readCursor(s.ctx, ends)
-	if err == nil && at != s.last {
-		err = fmt.Errorf("%s has not stored a transaction that it confirmed: the far cursor is at %v, want %v", s.address, at, s.last)
-	}
-	s.verified = err == nil
-	return err
 }
 
 // refuse aborts a transaction that has a refused batch. A record that was alone is passed by the far cursor and dropped;
