@@ -7,14 +7,17 @@ import (
 )
 
 // Keeps implements uplink.Keeper. Kafka tells a repeat only within one life of a producer; across a crash of the gateway it
-// takes transactions with a cursor topic, and those give exactly_once.
+// takes transactions with a cursor topic. Those are built and tested (exact.go), but not given out: the test in which the
+// cursor is written outside the transaction has twice missed a transaction that was said to be committed, and as long as
+// nobody knows why, nothing lost comes before nothing doubled (docs/uplinks/kafka.md).
 func (*Config) Keeps(p uplink.Promise) error {
-	switch {
-	case p.Delivery == uplink.ExactlyOnce && p.Order == uplink.OrderStrict:
-		return nil
-	case p.Delivery == uplink.EffectivelyOnce:
+	switch p.Delivery {
+	case uplink.ExactlyOnce:
+		return errors.New("its transactions are still under test (want at_least_once; the header record-id tells a repeat)")
+	case uplink.AtLeastOnce:
+	case uplink.EffectivelyOnce:
 		return errors.New("the broker does not know a record by its id, so one that was in doubt at a crash arrives again " +
-			"(want exactly_once, which keeps the cursor there in a transaction; or at_least_once)")
+			"(want at_least_once; the header record-id tells a repeat)")
 	}
 	return errors.New("it sends in the order of the stream only (want order: strict)")
 }

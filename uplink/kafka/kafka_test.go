@@ -64,11 +64,21 @@ func prepare(t testing.TB, addr, place string) {
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		_, err := admin.CreateTopic(t.Context(), 1, 1, settings, place+"-gw1")
 		if err == nil {
-			return
+			break
 		}
 		// A broker on a busy machine may have missed its heartbeats, and then none is there to hold the topic.
 		if !errors.Is(err, kerr.InvalidReplicationFactor) || time.Now().After(deadline) {
 			t.Fatalf("make the topic: %v", err)
+		}
+	}
+	// The broker answers before it knows of the topic itself.
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		topics, err := admin.ListTopics(t.Context(), place+"-gw1")
+		if err == nil && topics.Has(place+"-gw1") && topics.Error() == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the topic does not come: %v, %v", err, topics.Error())
 		}
 	}
 }
