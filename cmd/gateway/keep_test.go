@@ -77,7 +77,7 @@ func (f *far) Send(_ context.Context, recs []uplink.Record, report func(uint64, 
 			return fmt.Errorf("record %d was %s and is %s", r.ID.Seq, old, text)
 		}
 		f.got[text], f.seq[r.ID.Seq] = true, text
-		report(r.ID.Seq, uplink.Outcome{})
+		report(r.ID.Seq, uplink.Outcome{Verdict: uplink.Ack})
 	}
 	return nil
 }
@@ -216,7 +216,17 @@ func TestStoppedLaneIsOpenedAgainFromTheMedium(t *testing.T) {
 	}
 	acked, _, _ := s.numbers()
 	eventually(t, "records flow again", func() bool { now, _, _ := s.numbers(); return now >= acked+20 })
-	eventually(t, "all that was acknowledged arrives", func() bool { return len(s.missing(acked)) == 0 })
+	arrived := false
+	for range 2000 {
+		if arrived = len(s.missing(acked)) == 0; arrived {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if !arrived {
+		log, _ := lane.opened()
+		t.Fatalf("of %d acknowledged records %v are missing\n%+v\n%s", acked, s.missing(acked), log.Cursors(), s.logs.String())
+	}
 	stop()
 }
 

@@ -1,3 +1,5 @@
+//go:build kafka_exactly_once
+
 package kafka_test
 
 import (
@@ -27,6 +29,7 @@ func TestExactlyOnce(t *testing.T) {
 	suite := uplinktest.Suite{
 		Server:  func(rig.TB) *rig.Server { return server },
 		Prepare: prepare,
+		Resumes: true,
 		Driver: func(addr, place string) uplink.Driver {
 			e := exactly(addr, place+"-{gateway}")
 			if e.Outside = place == outsideMode; e.Outside {

@@ -1,3 +1,5 @@
+//go:build kafka_exactly_once
+
 package kafka
 
 import (

@@ -57,6 +57,7 @@ func exactSuite(driver func(addr, place string) uplink.Driver) uplinktest.Suite 
 		Prepare: func(t testing.TB, addr, place string) { makeStream(t, addr, atomic(place)) },
 		Driver:  driver,
 		Read:    read,
+		Resumes: true,
 		Refused: func() pipeline.Message {
 			return pipeline.Message{Topic: "boiler/log", Value: pipeline.Bytes([]byte(strings.Repeat("x", 5000)))}
 		},

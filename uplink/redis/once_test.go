@@ -28,6 +28,7 @@ func suite(as string, driver func(*redis.Config) uplink.Driver) uplinktest.Suite
 			return driver(&redis.Config{Address: addr, As: as, Key: "edge:{gateway}:" + place})
 		},
 		Read:    read,
+		Resumes: true,
 		Refused: tooLarge,
 	}
 	if as == "list" {

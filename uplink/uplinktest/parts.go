@@ -100,7 +100,7 @@ func lostReplies(t *testing.T, b *bench) {
 		b.waitSettled()
 	}
 	stop()
-	if b.log.Again() == 0 {
+	if b.log.Again() == 0 && !b.suite.Resumes {
 		t.Error("no record was sent a second time: the test lost no reply")
 	}
 	t.Logf("%d records were sent a second time", b.log.Again())

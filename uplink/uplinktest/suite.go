@@ -28,6 +28,8 @@ type Suite struct {
 	Refused func() pipeline.Message
 	// Doubles says that a record which was in flight when a session ended may be stored twice.
 	Doubles bool
+	// Resumes says that a session goes on behind a far cursor, so that what was stored is not sent again.
+	Resumes bool
 	// Interruptions is how often the broker is stopped, and how often killed; 0 means 2.
 	Interruptions int
 }
