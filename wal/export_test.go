@@ -199,7 +199,7 @@ func CheckPages(path string) error {
 	if err != nil {
 		return err
 	}
-	db, err := openBolt(path, &Options{SegmentBytes: minSegmentBytes, files: systemFiles()}, false)
+	db, _, err := openBolt(path, &Options{SegmentBytes: minSegmentBytes, files: systemFiles()})
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func SetVersion(path string, version byte) error {
 	if err != nil {
 		return err
 	}
-	db, err := openBolt(path, &o, false)
+	db, _, err := openBolt(path, &o)
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func (l *Log) recoverFiles() error {
 	if err := checkFile(a.path); err != nil {
 		return err
 	}
-	if a.db, a.handle, err = openBoltFile(a.path, &l.o, false); err != nil {
+	if a.db, a.handle, err = openBolt(a.path, &l.o); err != nil {
 		return err
 	}
 	a.active = true

@@ -76,31 +76,22 @@ type segment struct {
 
 func segmentName(number uint64) string { return fmt.Sprintf("%08d.seg", number) }
 
-func boltOptions(o *Options, readOnly bool) *bbolt.Options {
-	bo := &bbolt.Options{
-		Timeout:        time.Second,
-		PageSize:       pageSize,
-		NoFreelistSync: true,
-		FreelistType:   bbolt.FreelistMapType,
-		NoStatistics:   true,
-		ReadOnly:       readOnly,
+func boltOptions(o *Options) *bbolt.Options {
+	return &bbolt.Options{
+		Timeout:         time.Second,
+		PageSize:        pageSize,
+		NoFreelistSync:  true,
+		FreelistType:    bbolt.FreelistMapType,
+		NoStatistics:    true,
+		InitialMmapSize: int(2 * o.SegmentBytes),        // mapping anew would wait for readers
+		MaxSize:         int(2*o.SegmentBytes) + 32<<20, // a seat belt; beyond two segments there is only carried state
 	}
-	if !readOnly {
-		bo.InitialMmapSize = int(2 * o.SegmentBytes) // mapping anew would wait for readers
-		bo.MaxSize = int(2*o.SegmentBytes) + 32<<20  // a seat belt; beyond two segments there is only carried state
-	}
-	return bo
 }
 
-// openBolt opens a file by bbolt. A panic on a damaged file becomes ErrDamaged, and its lock does not stay behind.
-func openBolt(path string, o *Options, readOnly bool) (*bbolt.DB, error) {
-	db, _, err := openBoltFile(path, o, readOnly)
-	return db, err
-}
-
-// openBoltFile also returns the file, which bbolt does not let anybody have. See segment.closeLocked.
-func openBoltFile(path string, o *Options, readOnly bool) (db *bbolt.DB, file *os.File, err error) {
-	bo := boltOptions(o, readOnly)
+// openBolt opens a file by bbolt, for writing. A panic on a damaged file becomes ErrDamaged, and its lock does not stay
+// behind. It also returns the file, which bbolt does not let anybody have: see segment.closeLocked.
+func openBolt(path string, o *Options) (db *bbolt.DB, file *os.File, err error) {
+	bo := boltOptions(o)
 	bo.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
 		f, err := o.files.open(name, flag, mode)
 		file = f
@@ -119,11 +110,9 @@ func openBoltFile(path string, o *Options, readOnly bool) (db *bbolt.DB, file *o
 	case err != nil:
 		return nil, nil, err
 	}
-	if !readOnly {
-		db.AllocSize = int(min(o.SegmentBytes/4, 4<<20))
-		if o.opened != nil {
-			o.opened(db)
-		}
+	db.AllocSize = int(min(o.SegmentBytes/4, 4<<20))
+	if o.opened != nil {
+		o.opened(db)
 	}
 	return db, file, nil
 }
@@ -163,7 +152,7 @@ func createSegment(dir string, o *Options, from spare, h header, c control, stat
 }
 
 func buildSegment(path string, o *Options, h header, c control, state map[string][]byte) (*bbolt.DB, *os.File, int64, error) {
-	db, file, err := openBoltFile(path, o, false)
+	db, file, err := openBolt(path, o)
 	if err != nil {
 		return nil, nil, 0, err
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // A drained segment is kept as a spare and becomes the next one, so that in steady state the files neither grow nor are
-// freed: a commit into blocks that are written already costs two flushes, into new ones three (notes: docs/adr/0011-recycling.md).
+// freed: a commit into blocks that are written already costs two flushes, into new ones three (docs/adr/0011-recycling.md).
 //
 //	00000001.seg ─ rename ─▶ 00000001.spare ─ flush the directory ─ empty it ─▶ build ─ rename ─▶ 00000003.seg ─ flush it
 //	  drained                                  in the background, cleanSpare      createSegment
