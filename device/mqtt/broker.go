@@ -102,6 +102,7 @@ func newBroker(c Config, env device.Env, ln net.Listener) (*Broker, error) {
 	}
 	b.guard = newGuard(ln, env.Log, c)
 	b.guard.ended = b.ended
+	b.guard.goodbye = b.goodbye
 	b.guard.tooLong = func(nc *conn) {
 		if nc.client != nil {
 			nc.client.cut(packets.ErrPacketTooLarge)
@@ -160,6 +161,15 @@ func (b *Broker) Run(ctx context.Context) error {
 	b.enter(device.Down)
 	b.log.Info("mqtt broker is down")
 	return err
+}
+
+// goodbye tells the connected clients that the broker stops, and ends their connections.
+func (b *Broker) goodbye() {
+	for _, c := range b.server.Clients.GetAll() {
+		if c.Net.Listener == b.guard.ID() && !c.Closed() {
+			_ = b.server.DisconnectClient(c, packets.ErrServerShuttingDown)
+		}
+	}
 }
 
 // drain waits for the commits under way, so that a broker opened next on the same sink finds what this one put into it. It

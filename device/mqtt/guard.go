@@ -28,6 +28,7 @@ type guard struct {
 	maxFirst uint32
 	tooLong  func(*conn)        // told of a packet over the limit
 	ended    func(*conn, error) // called once for each connection, after mochi has let go of it
+	goodbye  func()             // tells the clients that the broker stops
 	refused  atomic.Uint64      // connections over max
 	pending  atomic.Int64       // bytes that wait for slow readers
 	panics   atomic.Uint64
@@ -133,12 +134,14 @@ func (g *guard) protect(c *conn, establish listeners.EstablishFn) (err error) {
 	return establish(g.ID(), c)
 }
 
-// Close stops accepting, lets mochi say goodbye to its clients, closes what is left and waits for all of it.
-func (g *guard) Close(closeClients listeners.CloseFn) {
+// Close stops accepting, says goodbye to the clients, closes what is left and waits for all of it. mochi's own way to say
+// goodbye, its CloseFn, locks its table of clients for reading twice in one goroutine, which hangs for ever when a client
+// comes or goes in between.
+func (g *guard) Close(listeners.CloseFn) {
 	close(g.stop)
 	_ = g.ln.Close()
 	<-g.served
-	closeClients(g.ID())
+	g.goodbye()
 	g.mu.Lock()
 	for c := range g.conns {
 		_ = c.Close()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -65,5 +66,48 @@ func TestT29AcceptIsTriedAgain(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// Clients come and go while the broker says goodbye: what locks mochi's table of clients twice hangs here at once.
+func TestGoodbyeWhileClientsComeAndGo(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	c := Config{Anonymous: &Access{}, MaxPacket: 1 << 10, MaxConnections: 5, ReceiveMaximum: 10, ConnectTimeout: 5 * time.Second}
+	b, err := newBroker(c, device.Env{Name: "local", Log: slog.New(slog.DiscardHandler), Sink: noSink{}}, ln)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var churn sync.WaitGroup
+	stop := make(chan struct{})
+	for _, id := range []string{"a", "b"} {
+		churn.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					b.server.Clients.Add(b.server.NewClient(nil, b.guard.ID(), id, true))
+					b.server.Clients.Delete(id)
+				}
+			}
+		})
+	}
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		for range 20_000 {
+			b.guard.goodbye()
+		}
+	}()
+	select {
+	case <-said:
+		close(stop)
+		churn.Wait()
+	case <-time.After(time.Minute):
+		t.Fatal("the broker hangs in saying goodbye")
 	}
 }
