@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -9,7 +10,8 @@ import (
 
 // Expand fills the placeholders {gateway}, {stream} and {uplink} of a topic, subject or key.
 func Expand(template string, env Env) string {
-	return strings.NewReplacer("{gateway}", env.Gateway, "{stream}", env.Stream, "{uplink}", env.Uplink).Replace(template)
+	route := cmp.Or(env.Route, env.Stream)
+	return strings.NewReplacer("{gateway}", env.Gateway, "{stream}", route, "{uplink}", env.Uplink).Replace(template)
 }
 
 // CheckTemplate returns the mistakes of a template for Expand. path is the key of the config that holds it.

@@ -19,6 +19,7 @@ type Driver interface {
 type Env struct {
 	Gateway string // gateway id
 	Stream  string
+	Route   string // what {stream} stands for where it is not Stream: dead letters that are sent again have a stream of their own
 	Epoch   uint64 // life of the lane's log
 	Uplink  string // name in the config
 	Promise Promise
@@ -35,6 +36,9 @@ type Record struct {
 // Session is one life of a connection. The Runner sends records in sequence, without gaps, and gives the session up at
 // the first sign of trouble; a new session begins again at the first record that has no final outcome. So a driver
 // needs no queue, no retry and no timer of its own.
+//
+// A session that keeps a far cursor (Resumer) moves it only behind records it has stored. One that becomes a dead letter is passed
+// by the Runner, with Resumer.Reset, once the letter is on stable storage in the log: a kill in between then loses neither.
 type Session interface {
 	// Send hands over records in order. It may return before they are confirmed and may be called again at once; it
 	// blocks while the client's own buffers are full, until ctx ends. report is called once for each record, in any

@@ -27,7 +27,12 @@ type Config struct {
 	User        string          `yaml:"user" doc:"User to sign in as."`
 	Password    pipeline.Secret `yaml:"password" doc:"Password of the user."`
 	TLS         uplink.TLS      `yaml:"tls" doc:"Encryption of the connection."`
+
+	Sending uplink.Policy `yaml:"sending" doc:"When and how much is sent."`
 }
+
+// SendingPolicy implements uplink.HasPolicy.
+func (c *Config) SendingPolicy() *uplink.Policy { return &c.Sending }
 
 // Check implements pipeline.Checker.
 func (c *Config) Check() []pipeline.Problem {

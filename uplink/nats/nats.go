@@ -26,7 +26,12 @@ type Config struct {
 	NKeyFile        string          `yaml:"nkey_file" doc:"File with the seed of a user's nkey to sign in with instead."`
 	CredsFile       string          `yaml:"creds_file" doc:"File of NATS credentials to sign in with instead."`
 	TLS             uplink.TLS      `yaml:"tls" doc:"Encryption of the connection."`
+
+	Sending uplink.Policy `yaml:"sending" doc:"When and how much is sent."`
 }
+
+// SendingPolicy implements uplink.HasPolicy.
+func (c *Config) SendingPolicy() *uplink.Policy { return &c.Sending }
 
 // Check implements pipeline.Checker.
 func (c *Config) Check() []pipeline.Problem {

@@ -30,7 +30,12 @@ type Config struct {
 
 	claims claims
 	script string // append.lua, unless a test wants to see what goes wrong with less
+
+	Sending uplink.Policy `yaml:"sending" doc:"When and how much is sent."`
 }
+
+// SendingPolicy implements uplink.HasPolicy.
+func (c *Config) SendingPolicy() *uplink.Policy { return &c.Sending }
 
 // What a key can be.
 const (
