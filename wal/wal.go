@@ -29,6 +29,7 @@ var (
 	ErrFull     = errors.New("log is full")                                      // Append
 	ErrTooLarge = errors.New("record is too large")                              // Append
 	ErrGone     = errors.New("log has these records no more")                    // Cursor.Back
+	ErrEnd      = errors.New("each record up to the cursor's end has its outcome") // Cursor.Read, after Split or Until
 	ErrStopped  = errors.New("log has stopped")                                  // everything, after an I/O error; wraps its cause
 	ErrClosed   = errors.New("log is closed")                                    // everything, after Close
 )
