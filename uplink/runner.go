@@ -73,6 +73,8 @@ type Runner struct {
 	cfg RunnerConfig
 	log *slog.Logger
 
+	renew chan struct{} // see Reconnect; holds one
+
 	alone uint64 // records up to this number are sent one at a time; used by Run only
 
 	mu     sync.Mutex // guards the fields below
@@ -93,7 +95,7 @@ func New(cfg RunnerConfig) *Runner {
 	if cfg.Env.Log == nil {
 		cfg.Env.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{cfg: cfg, log: cfg.Env.Log}
+	r := &Runner{cfg: cfg, log: cfg.Env.Log, renew: make(chan struct{}, 1)}
 	r.status = Status{State: Connecting, Since: time.Now()}
 	return r
 }
@@ -122,6 +124,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
+		case <-r.renew:
 		}
 	}
 	r.stopped(nil)

@@ -50,7 +50,8 @@ type Change struct {
 type Batch struct {
 	Entries []Entry
 	State   []Change
-	Urgent  bool // commit at once (somebody waits); otherwise within Options.MaxDelay
+	Letters []uint64 // numbers of dead letters that go with this commit; one that is gone already is passed over
+	Urgent  bool     // commit at once (somebody waits); otherwise within Options.MaxDelay
 }
 
 // Record is one record as a cursor reads it.

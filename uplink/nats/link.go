@@ -115,7 +115,7 @@ func (c *Config) signIn() ([]nats.Option, error) {
 	switch {
 	case c.User != "":
 		options = append(options, nats.UserInfo(c.User, c.Password.Reveal()))
-	case c.Token != "":
+	case c.Token.IsSet():
 		options = append(options, nats.Token(c.Token.Reveal()))
 	case c.NKeyFile != "":
 		nkey, err := nats.NkeyOptionFromSeed(c.NKeyFile)
@@ -131,7 +131,7 @@ func (c *Config) signIn() ([]nats.Option, error) {
 
 func (c *Config) checkSignIn() []pipeline.Problem {
 	ways := 0
-	for _, used := range []bool{c.User != "", c.Token != "", c.NKeyFile != "", c.CredsFile != ""} {
+	for _, used := range []bool{c.User != "", c.Token.IsSet(), c.NKeyFile != "", c.CredsFile != ""} {
 		if used {
 			ways++
 		}
@@ -140,7 +140,7 @@ func (c *Config) checkSignIn() []pipeline.Problem {
 	if ways > 1 {
 		problems = append(problems, pipeline.Problem{Path: "user", Text: "more than one way to sign in (want one of user, token, nkey_file and creds_file)"})
 	}
-	if c.Password != "" && c.User == "" {
+	if c.Password.IsSet() && c.User == "" {
 		problems = append(problems, pipeline.Problem{Path: "password", Text: "a password without a user (want user, or token for a token)"})
 	}
 	return problems

@@ -65,7 +65,7 @@ func (c *Config) Check() []pipeline.Problem {
 	if c.Key == "" {
 		mistake("key", "is empty (want a key, such as edge:{gateway}:{stream})")
 	}
-	if c.User != "" && c.Password == "" {
+	if c.User != "" && !c.Password.IsSet() {
 		mistake("password", "missing for user "+strconv.Quote(c.User)+" (want password_file or password)")
 	}
 	return append(problems, uplink.CheckTLS(&c.TLS)...)
