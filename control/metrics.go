@@ -45,6 +45,15 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		e.lane(&s.Lanes[i])
 	}
 	e.flash(&s.Flash)
+	for _, r := range s.Removed {
+		e.gauge("removed_uplink_records", "Records that are kept for an uplink that is not in the config any more.", float64(r.Backlog.Records), "uplink", r.Uplink, "stream", r.Stream)
+	}
+	for _, c := range s.Credentials {
+		if !c.Expires.IsZero() {
+			e.gauge("credential_expiry_seconds", "Time until a file that the uplink signs in with expires; negative when it has.", c.Expires.Sub(s.Time).Seconds(), "uplink", c.Uplink, "file", c.File)
+		}
+	}
+	e.counter("unrouted_messages_total", "Messages that no stream has asked for since the start.", float64(s.Unrouted))
 }
 
 // exposition writes metrics. Labels are given as name, value, name, value and so on.

@@ -37,6 +37,8 @@ func (m *Monitor) problems(now time.Time, s *Status) []Problem {
 	for i := range s.Uplinks {
 		list = m.uplinkProblems(list, now, s, &s.Uplinks[i])
 	}
+	list = removedProblems(list, s.Removed)
+	list = credentialProblems(list, now, s.Credentials)
 	for i := range s.Devices {
 		list = deviceProblems(list, now, &s.Devices[i])
 	}

@@ -41,6 +41,7 @@ type Stats struct {
 	Ranges          []DropRange   // oldest first, at most 256
 	Refused         uint64        // records refused by drop_newest, since it began
 	DeadLetters     int
+	LastLetter      uint64 // number of the newest dead letter there ever was
 	DeadLettersLost uint64 // dead letters that went because there were too many, since it began
 	StateBytes      int
 }
@@ -80,7 +81,7 @@ func (l *Log) Stats() Stats {
 	s := Stats{
 		State: StateOK, Err: l.noSpace, Epoch: l.epoch, Bytes: l.usedLocked(), Disk: l.diskLocked(), MaxBytes: l.o.MaxBytes, Segments: len(l.segs),
 		Commits: l.counts.commits, Written: l.counts.written, Refused: l.refused,
-		DeadLetters: len(l.st.letters), DeadLettersLost: l.ctl.lost, StateBytes: l.st.bytes,
+		DeadLetters: len(l.st.letters), LastLetter: l.ctl.letters, DeadLettersLost: l.ctl.lost, StateBytes: l.st.bytes,
 		Streams: streamStats(&l.ctl, &l.st), Ranges: dropRanges(&l.st),
 		Flash: l.counts.flash, WrittenEver: l.ctl.written, FlashEver: l.ctl.flash, Held: l.heldOnDiskLocked(),
 	}

@@ -70,9 +70,11 @@ func (l *link) hangUp() {
 
 // connect dials and signs in.
 func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
+	own := env // the cursor belongs to the stream alone, also where the records go to the same place as another's
+	own.Route = ""
 	l := &link{
 		gateway: env.Gateway, address: strings.Join(c.Servers, ", "), subject: uplink.Expand(c.Subject, env),
-		cursor: uplink.Expand(c.cursorSubject(), env), dial: &dialer{ctx: ctx}, dead: make(chan struct{}),
+		cursor: uplink.Expand(c.cursorSubject(), own), dial: &dialer{ctx: ctx}, dead: make(chan struct{}),
 	}
 	options := []nats.Option{
 		nats.Name("edge-gateway " + env.Gateway + " " + env.Stream), nats.Timeout(dialTimeout), nats.SetCustomDialer(l.dial),

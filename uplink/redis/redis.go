@@ -128,7 +128,7 @@ func (c *Config) session(env uplink.Env) (*session, error) {
 	if s.as == asLatest && !strings.Contains(template, topicPlaceholder) {
 		template += ":" + topicPlaceholder
 	}
-	s.key = uplink.Expand(template, env)
+	s.key = place(template, env)
 	s.cursor = beside(s.key, "cursor")
 	if env.Promise.Delivery == uplink.ExactlyOnce && s.as != asLatest {
 		s.fence = beside(s.key, "fence")
@@ -137,6 +137,16 @@ func (c *Config) session(env uplink.Env) (*session, error) {
 }
 
 const topicPlaceholder = "{topic}"
+
+// place returns the key of a stream. Dead letters that are sent again have a key of their own, with !UPLINK behind it: they
+// have sequences of their own, and a key's ids and its cursor only grow.
+func place(template string, env uplink.Env) string {
+	key := uplink.Expand(template, env)
+	if env.Route != "" {
+		key += strings.TrimPrefix(env.Stream, env.Route)
+	}
+	return key
+}
 
 // beside returns a key in the same slot of a cluster as key.
 func beside(key, name string) string {
