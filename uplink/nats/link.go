@@ -55,6 +55,15 @@ func (l *link) failLocked(err error) {
 	}
 }
 
+func (l *link) isDead() bool {
+	select {
+	case <-l.dead:
+		return true
+	default:
+		return false
+	}
+}
+
 func (l *link) failure() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
