@@ -77,7 +77,7 @@ func (l *link) hangUp() {
 	l.nc.Close()
 }
 
-// connect dials and signs in.
+// connect dials and signs in. The link it returns with an error only knows whether a server was reached.
 func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
 	own := env // the cursor belongs to the stream alone, also where the records go to the same place as another's
 	own.Route = ""
@@ -99,7 +99,7 @@ func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
 	}
 	nc, err := nats.Connect(strings.Join(c.Servers, ","), append(options, signIn...)...)
 	if err != nil {
-		return nil, l.explain(l.dial.cause(err))
+		return l, l.explain(l.dial.cause(err))
 	}
 	l.dial.release()
 	l.nc = nc
