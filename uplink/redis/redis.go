@@ -171,8 +171,12 @@ func (s *session) greet(ctx context.Context) error {
 	if !s.waitAOF {
 		return nil
 	}
+	return s.checkAOF(s.client.Do(ctx, "WAITAOF", 1, 0, 1).Err())
+}
+
+// checkAOF explains the answer to a WAITAOF.
+func (s *session) checkAOF(err error) error {
 	// There is nothing to wait for yet: only whether the server knows the command, and writes a file at all, comes back.
-	err := s.client.Do(ctx, "WAITAOF", 1, 0, 1).Err()
 	switch {
 	case err == nil:
 		return nil
