@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"edgegateway/control"
 	"edgegateway/pipeline"
 	"edgegateway/test/rig"
 	"edgegateway/wal"
@@ -438,5 +439,72 @@ func TestTheControlSocket(t *testing.T) {
 	s.stop()
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("the socket is still there: %v", err)
+	}
+}
+
+func TestAChoiceTakesEffectAtOnceWhereTheGatewayRuns(t *testing.T) {
+	server := rig.NATS(t, rig.NATSOptions{})
+	s := newSite(t, fmt.Sprintf("streams:\n  main: {from: [broker], uplinks: [far], delivery: exactly_once}\n"+
+		"uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true}\n", server.Addr))
+	s.start()
+	s.put("a", "1")
+	eventually(t, "it arrives", func() bool { return len(natsMessages(t, server.Addr, "", "")) == 1 })
+	s.stop()
+	old := copyDir(t, filepath.Join(s.dir, "lanes"))
+	s.start()
+	s.put("b", "2")
+	eventually(t, "it arrives", func() bool { return len(natsMessages(t, server.Addr, "", "")) == 2 })
+	s.stop()
+	// An old copy of the disk is put back.
+	if err := os.RemoveAll(filepath.Join(s.dir, "lanes")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(s.dir, "lanes"), os.DirFS(old)); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	eventually(t, "the far cursor does not fit", func() bool { return strings.Contains(s.g.gather().Uplinks[0].Error, "an old copy of the gateway's disk") })
+	next := s.g.gather().Uplinks[0].NextTry
+	s.call(exitOther, "choose", "far", "other", "restart")
+	s.call(exitOK, "choose", "far", "main", "restart")
+	eventually(t, "the choice is followed", func() bool { return s.g.gather().Uplinks[0].State == control.Sending })
+	if since := s.g.gather().Uplinks[0].Since; !since.Before(next) {
+		t.Errorf("it was followed at %v, and no earlier than the next try at %v", since, next)
+	}
+	s.put("c", "3")
+	eventually(t, "records flow", func() bool { return len(natsMessages(t, server.Addr, "", "")) == 3 })
+}
+
+func TestProbeTellsByItsExitCode(t *testing.T) {
+	server := rig.NATS(t, rig.NATSOptions{})
+	s := newSite(t, fmt.Sprintf("streams:\n  one: {from: [\"broker:a\"], uplinks: [far], delivery: exactly_once}\n  two: {from: [\"broker:a\"], uplinks: [far, near]}\n"+
+		"uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true}\n  near: {driver: redis, address: 127.0.0.1:1}\n  idle: {driver: redis, address: 127.0.0.1:1}\n", server.Addr))
+	if text := s.call(exitOK, "probe", "far", "-stream", "one"); !strings.Contains(text, "ok   connect to "+server.Addr+": NATS server") ||
+		!strings.Contains(text, "the uplink makes EDGE") || strings.Contains(text, "FAIL") {
+		t.Errorf("probe without the gateway:\n%s", text)
+	}
+	s.start()
+	s.put("a", "1")
+	eventually(t, "both streams arrive", func() bool { return len(natsMessages(t, server.Addr, "", "")) == 2 })
+	for range 3 {
+		if text := s.call(exitOK, "probe", "far"); strings.Count(text, "ok   keep delivery") != 2 || !strings.Contains(text, "stream one\n") {
+			t.Errorf("probe beside the gateway:\n%s", text)
+		}
+	}
+	s.put("a", "2")
+	eventually(t, "records flow on", func() bool { return len(natsMessages(t, server.Addr, "", "")) == 4 })
+	if strings.Contains(s.logs.String(), "another gateway") || strings.Contains(s.logs.String(), "uplink failed, will retry\" uplink=far") {
+		t.Errorf("the probe has disturbed the uplink:\n%s", s.logs.String())
+	}
+	if text := s.call(exitOther, "probe", "near"); !strings.Contains(text, "FAIL connect to 127.0.0.1:1: 127.0.0.1:1 refuses the connection") {
+		t.Errorf("probe of a broker that is down:\n%s", text)
+	}
+	s.call(exitOther, "probe", "idle")
+	s.call(exitOther, "probe", "nobody")
+	s.call(exitOther, "probe", "near", "-stream", "one")
+	s.call(exitUsage, "probe")
+	s.put("unheard", "1")
+	if n := s.g.gather().Unrouted; n != 1 {
+		t.Errorf("%d messages without a stream, want 1", n)
 	}
 }

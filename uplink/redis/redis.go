@@ -176,7 +176,7 @@ func (s *session) greet(ctx context.Context) error {
 
 // checkAOF explains the answer to a WAITAOF.
 func (s *session) checkAOF(err error) error {
-	// There is nothing to wait for yet: only whether the server knows the command, and writes a file at all, comes back.
+	// Where nothing was written there is nothing to wait for: only whether the server knows the command, and writes a file at all, comes back.
 	switch {
 	case err == nil:
 		return nil
