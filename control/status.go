@@ -150,6 +150,9 @@ type Uplink struct {
 	Rate        float64
 	Backlog     Backlog
 	DeadLetters uint64 // refused for good and kept
+	// Held are records refused for now, and those that wait behind them; others go on. HeldFor is why.
+	Held    uint64
+	HeldFor string
 }
 
 // LaneState is how a lane does, in one word.

@@ -89,6 +89,7 @@ func uplinksSection(list []uplinkView) g.Node {
 				row("", "Confirmed", g.Text(u.Acked+" "), h.I(g.Text(u.Rate+"/s"))),
 				g.If(u.Next.isSet(), row("", "Next try", g.Text("in "), until(u.Next))),
 				backlog(u.Backlog),
+				figure("warning", "Held back", u.Held),
 				figure("warning", "Dead letters", u.DeadLetters)))
 	})
 }

@@ -73,7 +73,7 @@ type uplinkView struct {
 	Error                string
 	Rate, Acked          string
 	Backlog              backlogView
-	DeadLetters          string
+	DeadLetters, Held    string
 }
 
 type streamView struct {
@@ -233,6 +233,9 @@ func viewUplink(u *control.Uplink, now time.Time) uplinkView {
 	}
 	if u.DeadLetters > 0 {
 		v.DeadLetters = control.CountText(u.DeadLetters)
+	}
+	if u.Held > 0 {
+		v.Held = control.CountText(u.Held)
 	}
 	return v
 }

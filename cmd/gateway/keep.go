@@ -80,7 +80,8 @@ func (g *gateway) start(a *attached, k *linkRun) error {
 		return wal.ErrClosed
 	}
 	runner := k.start(cursor, g.config.Gateway.StateDir, uplink.Env{
-		Gateway: g.config.Gateway.ID, Stream: k.stream, Route: k.route, Epoch: a.log.Epoch(), Uplink: k.uplink, Log: k.log, Promise: k.promise,
+		Gateway: g.config.Gateway.ID, Stream: k.stream, Route: k.route, Epoch: a.log.Epoch(),
+		Uplink: k.uplink, Driver: k.driver, Log: k.log, Promise: k.promise,
 	})
 	a.runners.Go(func() {
 		err := runner.Run(a.ctx)

@@ -26,7 +26,7 @@ type letterInfo struct {
 	Time     time.Time       `json:"time"`
 	Refused  time.Time       `json:"refused"`
 	Reason   string          `json:"reason"`
-	Attempts uint64          `json:"attempts"`
+	Attempts int             `json:"attempts"`
 	Bytes    int             `json:"bytes"`
 	Message  json.RawMessage `json:"message,omitempty"` // of a single one: what the far side would have got
 	Base64   []byte          `json:"base64,omitempty"`  // where it cannot be decoded: as it is stored
@@ -41,6 +41,7 @@ func newLetterInfo(lane string, d *wal.DeadLetter) letterInfo {
 	return letterInfo{
 		ID: letterName(d), Uplink: d.Uplink, Stream: d.Stream, Seq: d.Seq, Lane: lane,
 		Time: d.Time, Refused: d.Refused, Reason: d.Reason, Bytes: len(d.Data),
+		Driver: d.Driver, Attempts: d.Attempts,
 	}
 }
 

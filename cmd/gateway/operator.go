@@ -296,7 +296,7 @@ func dash(s string) string {
 }
 
 // countText writes a number that may not be known.
-func countText(n uint64) string {
+func countText(n int) string {
 	if n == 0 {
 		return "-"
 	}

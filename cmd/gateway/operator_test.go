@@ -234,7 +234,7 @@ func TestARefusedRecordIsSentAgainOnce(t *testing.T) {
 			s.lettersBecome("far/main/2")
 			eventually(t, "the others arrive", func() bool { return len(natsMessages(t, server.Addr, "", "")) == 2 })
 
-			if text := s.call(exitOK, "deadletters", "list", "far"); !regexp.MustCompile(`far/main/2 .* nats .* 205\d\d .*max_payload`).MatchString(text) ||
+			if text := s.call(exitOK, "deadletters", "list", "far"); !regexp.MustCompile(`far/main/2 .* nats +1 +205\d\d .*max_payload`).MatchString(text) ||
 				!strings.Contains(text, "1 dead letters") {
 				t.Errorf("list says:\n%s", text)
 			}
@@ -463,7 +463,9 @@ func TestAChoiceTakesEffectAtOnceWhereTheGatewayRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.start()
-	eventually(t, "the far cursor does not fit", func() bool { return strings.Contains(s.g.gather().Uplinks[0].Error, "an old copy of the gateway's disk") })
+	eventually(t, "the far cursor does not fit", func() bool {
+		return strings.Contains(s.g.gather().Uplinks[0].Error, "an old copy of the gateway's disk")
+	})
 	next := s.g.gather().Uplinks[0].NextTry
 	s.call(exitOther, "choose", "far", "other", "restart")
 	s.call(exitOK, "choose", "far", "main", "restart")

@@ -169,6 +169,7 @@ func (k *linkRun) status() control.Uplink {
 	st := runner.Status()
 	s.State = linkStates[st.State]
 	s.Since, s.Error, s.NextTry, s.LastAck, s.Acked = st.Since, st.Error, st.NextTry, st.LastAck, st.Acked
+	s.Held, s.HeldFor = uint64(max(st.Held, 0)), st.HeldFor
 	lag := cursor.Lag()
 	s.Backlog = control.Backlog{Records: lag.Records, Bytes: lag.Bytes}
 	if lag.Records > 0 && !lag.Oldest.IsZero() {

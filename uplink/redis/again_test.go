@@ -20,7 +20,7 @@ func TestWhatIsSentAgainHasAKeyOfItsOwn(t *testing.T) {
 		delivery           uplink.Delivery
 	}{
 		{"stream", "edge:{gateway}:{stream}", "edge:gw1:line", "edge:gw1:line!far", uplink.ExactlyOnce},
-		{"list", "{{gateway}}:all", "{gw1}:all", "{gw1}:all!far", uplink.ExactlyOnce},
+		{"list", "all:{gateway}", "all:gw1", "all:gw1!far", uplink.ExactlyOnce},
 		{"latest", "now:{topic}:{stream}", "now:t:line", "now:t:line!far", uplink.EffectivelyOnce},
 	} {
 		t.Run(test.as, func(t *testing.T) {
