@@ -45,6 +45,15 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		e.lane(&s.Lanes[i])
 	}
 	e.flash(&s.Flash)
+	for _, r := range s.Removed {
+		e.gauge("removed_uplink_records", "Records that are kept for an uplink that is not in the config any more.", float64(r.Backlog.Records), "uplink", r.Uplink, "stream", r.Stream)
+	}
+	for _, c := range s.Credentials {
+		if !c.Expires.IsZero() {
+			e.gauge("credential_expiry_seconds", "Time until a file that the uplink signs in with expires; negative when it has.", c.Expires.Sub(s.Time).Seconds(), "uplink", c.Uplink, "file", c.File)
+		}
+	}
+	e.counter("unrouted_messages_total", "Messages that no stream has asked for since the start.", float64(s.Unrouted))
 }
 
 // exposition writes metrics. Labels are given as name, value, name, value and so on.
@@ -106,6 +115,7 @@ func (e exposition) uplink(u *Uplink) {
 	e.counter("uplink_acked_records_total", "Records that the far broker confirmed since the start.", float64(u.Acked), labels...)
 	e.gauge("uplink_last_ack_timestamp_seconds", "When the far broker last confirmed a record, as seconds since 1970; 0 if never.", unixSeconds(u.LastAck), labels...)
 	e.gauge("uplink_dead_letters", "Records refused for good and kept.", float64(u.DeadLetters), labels...)
+	e.gauge("uplink_held_records", "Records refused for now, and those that wait behind them, while others go on.", float64(u.Held), labels...)
 	e.gauge("backlog_records", "Records stored and not yet confirmed.", float64(u.Backlog.Records), labels...)
 	e.gauge("backlog_bytes", "Data of the records stored and not yet confirmed, estimated.", float64(u.Backlog.Bytes), labels...)
 	e.gauge("backlog_age_seconds", "Age of the oldest record not yet confirmed.", u.Backlog.Age.Seconds(), labels...)

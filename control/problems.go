@@ -37,6 +37,8 @@ func (m *Monitor) problems(now time.Time, s *Status) []Problem {
 	for i := range s.Uplinks {
 		list = m.uplinkProblems(list, now, s, &s.Uplinks[i])
 	}
+	list = removedProblems(list, s.Removed)
+	list = credentialProblems(list, now, s.Credentials)
 	for i := range s.Devices {
 		list = deviceProblems(list, now, &s.Devices[i])
 	}
@@ -139,7 +141,13 @@ func (m *Monitor) uplinkProblems(list []Problem, now time.Time, s *Status, u *Up
 	if u.DeadLetters > 0 {
 		list = append(list, Problem{
 			Warning, where, CountOf(u.DeadLetters, "record") + " of stream " + u.Stream + " refused for good by the far side.",
-			"They are kept as dead letters with the reason, and will not be sent again by themselves.",
+			"They are kept as dead letters with the reason: edge-gateway deadletters list. Send them again or purge them when the cause is mended.",
+		})
+	}
+	if u.Held > 0 {
+		list = append(list, Problem{
+			Warning, where, sentence(CountOf(u.Held, "record")+" of stream "+u.Stream+" held back", u.HeldFor),
+			"The others go on. These are tried again by themselves.",
 		})
 	}
 	// A failed uplink goes to and fro between waiting and connecting; its error stays until something is confirmed.

@@ -21,6 +21,30 @@ type Status struct {
 	Uplinks  []Uplink
 	Lanes    []Lane
 	Flash    Flash
+	// Removed are uplinks that are not in the config any more and still hold a place in the log.
+	Removed []Removed
+	// Credentials are the files of uplinks that end at some time or cannot be read.
+	Credentials []Credential
+	// Unrouted counts messages that no stream has asked for since the start.
+	Unrouted uint64
+}
+
+// Removed is an uplink of a stream that was taken out of the config. What it has not confirmed stays in the log until it is
+// released.
+type Removed struct {
+	Uplink  string
+	Stream  string
+	Lane    string
+	Backlog Backlog
+}
+
+// Credential is a file that an uplink signs in with.
+type Credential struct {
+	Uplink  string
+	Key     string // of the config
+	File    string
+	Expires time.Time // zero for never, or not known
+	Error   string    // why it cannot be read; what was read before is used on
 }
 
 // Flash is the wear of the flash memory by all lanes together.
@@ -126,6 +150,9 @@ type Uplink struct {
 	Rate        float64
 	Backlog     Backlog
 	DeadLetters uint64 // refused for good and kept
+	// Held are records refused for now, and those that wait behind them; others go on. HeldFor is why.
+	Held    uint64
+	HeldFor string
 }
 
 // LaneState is how a lane does, in one word.

@@ -16,7 +16,9 @@ import (
 const splitMark = "+after:"
 
 // SplitName is the name of the second cursor of an uplink, which begins behind seq.
-func SplitName(uplink string, seq uint64) string { return fmt.Sprintf("%s%s%d", uplink, splitMark, seq) }
+func SplitName(uplink string, seq uint64) string {
+	return fmt.Sprintf("%s%s%d", uplink, splitMark, seq)
+}
 
 // ParseSplit takes the name of a cursor apart. second is false for the name of an uplink itself.
 func ParseSplit(name string) (uplink string, after uint64, second bool) {

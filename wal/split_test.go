@@ -39,7 +39,7 @@ func TestASplitGoesOnAsOneCursorWhereverACrashFalls(t *testing.T) {
 	must(t, put(t, l, batch("s", 301, 400, 100)))
 	live := expect(t, second, "s", 301, 400, 100)
 	second.Done(live[:60]...)
-	second.Drop(live[99], "too large")
+	second.Refuse(live[99], wal.Refusal{Reason: "too large"})
 	flush()
 	crashes["the second one is ahead"] = copyLog(t, dir)
 
@@ -63,7 +63,7 @@ func TestASplitGoesOnAsOneCursorWhereverACrashFalls(t *testing.T) {
 	must(t, l.Succeed("u", "s", after))
 	crashes["succeeded"] = copyLog(t, dir)
 	second.Done(live[60:80]...)
-	second.Drop(live[80], "too old")
+	second.Refuse(live[80], wal.Refusal{Reason: "too old"})
 	flush()
 	crashes["and went on"] = copyLog(t, dir)
 	closeLog(t, l)

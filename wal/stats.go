@@ -41,6 +41,7 @@ type Stats struct {
 	Ranges          []DropRange   // oldest first, at most 256
 	Refused         uint64        // records refused by drop_newest, since it began
 	DeadLetters     int
+	LastLetter      uint64 // number of the newest dead letter there ever was
 	DeadLettersLost uint64 // dead letters that went because there were too many, since it began
 	StateBytes      int
 }
@@ -81,7 +82,7 @@ func (l *Log) Stats() Stats {
 	s := Stats{
 		State: StateOK, Err: l.noSpace, Epoch: l.epoch, Bytes: l.usedLocked(), Disk: l.diskLocked(), MaxBytes: l.o.MaxBytes, Segments: len(l.segs),
 		Commits: l.counts.commits, Written: l.counts.written, Refused: l.refused,
-		DeadLetters: len(l.st.letters), DeadLettersLost: l.ctl.lost, StateBytes: l.st.bytes,
+		DeadLetters: len(l.st.letters), LastLetter: l.ctl.letters, DeadLettersLost: l.ctl.lost, StateBytes: l.st.bytes,
 		Streams: streamStats(&l.ctl, &l.st), Ranges: dropRanges(&l.st),
 		Flash: l.counts.flash, WrittenEver: l.ctl.written, FlashEver: l.ctl.flash, Held: l.heldOnDiskLocked(),
 	}
@@ -241,6 +242,14 @@ func (l *Log) isOpen(id uint32) bool {
 // change makes a commit with what fn does to it, and waits. fn runs on the committer, again when the disk was full.
 func (l *Log) change(fn func(*txn)) error {
 	done := make(chan error, 1)
+	if err := l.queueChange(fn, done); err != nil {
+		return err
+	}
+	return <-done
+}
+
+// queueChange has the next commit do fn; done, which has room for it, gets what comes of that.
+func (l *Log) queueChange(fn func(*txn), done chan<- error) error {
 	l.mu.Lock()
 	switch {
 	case l.closing:
@@ -253,7 +262,7 @@ func (l *Log) change(fn func(*txn)) error {
 	l.pushLocked(&item{change: fn, done: func(err error) { done <- err }})
 	l.mu.Unlock()
 	l.wake()
-	return <-done
+	return nil
 }
 
 func cursorKey(id uint32) string {

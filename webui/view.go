@@ -27,6 +27,7 @@ type view struct {
 	Problems []problemView
 	Uplinks  []uplinkView
 	Streams  []streamView
+	Unrouted string // messages that no stream has asked for
 	Lanes    []laneView
 	Flash    string
 	Devices  []deviceView
@@ -72,7 +73,7 @@ type uplinkView struct {
 	Error                string
 	Rate, Acked          string
 	Backlog              backlogView
-	DeadLetters          string
+	DeadLetters, Held    string
 }
 
 type streamView struct {
@@ -132,6 +133,9 @@ func newView(s control.Status, now time.Time) view {
 	}
 	for i := range s.Lanes {
 		v.Lanes = append(v.Lanes, viewLane(&s.Lanes[i]))
+	}
+	if s.Unrouted > 0 {
+		v.Unrouted = control.CountOf(s.Unrouted, "message") + " no stream has asked for since the start."
 	}
 	v.Flash = viewFlash(&s.Flash)
 	for i := range s.Devices {
@@ -229,6 +233,9 @@ func viewUplink(u *control.Uplink, now time.Time) uplinkView {
 	}
 	if u.DeadLetters > 0 {
 		v.DeadLetters = control.CountText(u.DeadLetters)
+	}
+	if u.Held > 0 {
+		v.Held = control.CountText(u.Held)
 	}
 	return v
 }

@@ -74,6 +74,25 @@ const defaultBytes pipeline.Size = 512 << 20
 
 // loadConfig reads and checks a file. Its error is config.Errors, or what kept the file from being read.
 func loadConfig(path string) (*Config, error) {
+	c, err := decodeConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// stateDir returns the state folder that a config file names. For that the rest of the file may have mistakes, and its secrets
+// may be for the gateway's eyes only.
+func stateDir(path string) (string, error) {
+	c, err := decodeConfig(path)
+	if c == nil || c.Gateway.StateDir == "" {
+		return "", err
+	}
+	return c.Gateway.StateDir, nil
+}
+
+// decodeConfig returns what could be read of the file also where it has mistakes; nil where nothing could.
+func decodeConfig(path string) (*Config, error) {
 	content, err := readBounded(path)
 	if err != nil {
 		return nil, err
@@ -89,7 +108,7 @@ func loadConfig(path string) (*Config, error) {
 		},
 	}
 	if err := config.Decode(src, drivers, &c); err != nil {
-		return nil, err
+		return &c, err
 	}
 	if _, ok := c.Lanes[defaultLane]; !ok {
 		if c.Lanes == nil {

@@ -29,6 +29,22 @@ func (g *gateway) gather() control.Status {
 		stats[l.name] = st
 	}
 	backlogs := make(map[string]control.Backlog)
+	for _, k := range g.again {
+		// It is there once somebody has sent dead letters again, and runs where that is not all done.
+		if k.runs() != nil {
+			s.Uplinks = append(s.Uplinks, k.status())
+		}
+	}
+	s.Unrouted, s.Credentials = g.pipeline.Unrouted(), g.secrets.list()
+	for _, l := range g.lanes {
+		if log, _ := l.opened(); log != nil {
+			for _, c := range g.removedCursors(log) {
+				s.Removed = append(s.Removed, control.Removed{
+					Uplink: c.Uplink, Stream: c.Stream, Lane: l.name, Backlog: control.Backlog{Records: c.Lag.Records, Bytes: c.Lag.Bytes},
+				})
+			}
+		}
+	}
 	for _, k := range g.links {
 		u := k.status()
 		s.Uplinks = append(s.Uplinks, u)
@@ -153,6 +169,7 @@ func (k *linkRun) status() control.Uplink {
 	st := runner.Status()
 	s.State = linkStates[st.State]
 	s.Since, s.Error, s.NextTry, s.LastAck, s.Acked = st.Since, st.Error, st.NextTry, st.LastAck, st.Acked
+	s.Held, s.HeldFor = uint64(max(st.Held, 0)), st.HeldFor
 	lag := cursor.Lag()
 	s.Backlog = control.Backlog{Records: lag.Records, Bytes: lag.Bytes}
 	if lag.Records > 0 && !lag.Oldest.IsZero() {

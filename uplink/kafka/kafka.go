@@ -50,9 +50,9 @@ func (c *Config) Check() []pipeline.Problem {
 		add("cursor_topic", "the same as topic, and compaction would eat the records (want a topic of its own)")
 	}
 	switch {
-	case c.SASL == "" && (c.User != "" || c.Password != ""):
+	case c.SASL == "" && (c.User != "" || c.Password.IsSet()):
 		add("sasl", "missing with a user (want plain, scram-256 or scram-512)")
-	case c.SASL != "" && (c.User == "" || c.Password == ""):
+	case c.SASL != "" && (c.User == "" || !c.Password.IsSet()):
 		add("user", "sasl needs user and password (want both)")
 	}
 	return append(problems, uplink.CheckTLS(&c.TLS)...)

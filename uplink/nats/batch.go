@@ -96,6 +96,9 @@ func (s *batchSession) sendBatch(ctx context.Context, recs []uplink.Record, repo
 		m := s.data(rec, c)
 		size := headerSize(m.Header) + len(m.Data)
 		if err := s.tooLarge(m, size); err != nil {
+			if s.isDead() { // the limit is that of a connection which is no more
+				return 0, s.failure()
+			}
 			report(rec.ID.Seq, uplink.Outcome{Verdict: uplink.Drop, Err: err})
 			continue
 		}

@@ -91,7 +91,7 @@ func TestFaults(t *testing.T) {
 	server := rig.NATS(t, rig.NATSOptions{User: "gw", Password: "open", MaxPayload: 64 << 10})
 	js := connect(t, server.Addr, client.UserInfo("gw", "open"))
 	at := func(subject string) *nats.Config {
-		return &nats.Config{Servers: []string{server.Addr}, Subject: subject, User: "gw", Password: "open"}
+		return &nats.Config{Servers: []string{server.Addr}, Subject: subject, User: "gw", Password: pipeline.NewSecret("open")}
 	}
 	create := func(cfg jetstream.StreamConfig) {
 		t.Helper()
@@ -102,7 +102,7 @@ func TestFaults(t *testing.T) {
 	create(jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other.>"}})
 	create(jetstream.StreamConfig{Name: "FULL", Subjects: []string{"full"}, MaxMsgs: 1, Discard: jetstream.DiscardNew})
 	wrong := at("x")
-	wrong.Password = "shut"
+	wrong.Password = pipeline.NewSecret("shut")
 	encrypted := at("x")
 	encrypted.TLS.Enabled = true
 	elsewhere := at("other.line")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"edgegateway/pipeline"
 	"edgegateway/test/rig"
 	"edgegateway/uplink"
 	"edgegateway/uplink/nats"
@@ -152,8 +153,8 @@ func TestCheckNamesTheMistake(t *testing.T) {
 		path   string
 		want   string
 	}{
-		{"two ways to sign in", nats.Config{Subject: "a", NKeyFile: "x", Token: "y"}, "user", "want one of user, token, nkey_file and creds_file"},
-		{"a password of nobody", nats.Config{Subject: "a", Password: "y"}, "password", "without a user"},
+		{"two ways to sign in", nats.Config{Subject: "a", NKeyFile: "x", Token: pipeline.NewSecret("y")}, "user", "want one of user, token, nkey_file and creds_file"},
+		{"a password of nobody", nats.Config{Subject: "a", Password: pipeline.NewSecret("y")}, "password", "without a user"},
 		{"the cursor among the data", nats.Config{Subject: "a.b", CursorSubject: "a.b"}, "cursor_subject", "the same as subject"},
 		{"a cursor on no subject", nats.Config{Subject: "a.b", CursorSubject: "a.>"}, "cursor_subject", "no subject to publish to"},
 		{"an unknown placeholder", nats.Config{Subject: "a.b", CursorSubject: "a.{device}"}, "cursor_subject", "unknown placeholder"},

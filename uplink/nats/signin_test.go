@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"edgegateway/pipeline"
 	"edgegateway/test/rig"
 	"edgegateway/uplink"
 	"edgegateway/uplink/nats"
@@ -33,7 +34,7 @@ func TestEachWayToSignInSends(t *testing.T) {
 	}
 	seed := write(t, "gateway.nk", nkeySeed)
 	ca, certificate, key := certificate(t)
-	withTLS := nats.Config{User: "gw", Password: "open", TLS: uplink.TLS{Enabled: true, CAFile: ca}}
+	withTLS := nats.Config{User: "gw", Password: pipeline.NewSecret("open"), TLS: uplink.TLS{Enabled: true, CAFile: ca}}
 	for _, test := range []struct {
 		name     string
 		settings string
@@ -41,7 +42,7 @@ func TestEachWayToSignInSends(t *testing.T) {
 		wrong    nats.Config
 		want     string // what the wrong one is told
 	}{
-		{"token", "authorization { token: s3cret }", nats.Config{Token: "s3cret"}, nats.Config{Token: "guess"}, "refuses the sign-in"},
+		{"token", "authorization { token: s3cret }", nats.Config{Token: pipeline.NewSecret("s3cret")}, nats.Config{Token: pipeline.NewSecret("guess")}, "refuses the sign-in"},
 		{
 			"nkey", "authorization { users: [ { nkey: " + nkeyPublic + " } ] }",
 			nats.Config{NKeyFile: seed},
@@ -63,7 +64,7 @@ func TestEachWayToSignInSends(t *testing.T) {
 		},
 		{
 			"user over TLS", fmt.Sprintf("authorization { user: gw, password: open }\ntls { cert_file: %q, key_file: %q }", certificate, key), withTLS,
-			nats.Config{User: "gw", Password: "open", TLS: uplink.TLS{Enabled: true}},
+			nats.Config{User: "gw", Password: pipeline.NewSecret("open"), TLS: uplink.TLS{Enabled: true}},
 			"signed by an authority that is not trusted",
 		},
 	} {

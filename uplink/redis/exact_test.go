@@ -380,7 +380,7 @@ func TestExactlyOnceSaysWhatIsWrong(t *testing.T) {
 	f.do("RPUSH", "foreign", "{}")
 	f.do("RPUSH", "list", `{"epoch":7,"seq":1}`)
 	f.do("ACL", "SETUSER", "half", "on", ">half", "~*", "+@read", "+@connection", "+@scripting", "+get", "+set", "-xadd")
-	half := exactly{&redis.Config{Address: server.Addr, Key: "half", User: "half", Password: "half"}}
+	half := exactly{&redis.Config{Address: server.Addr, Key: "half", User: "half", Password: pipeline.NewSecret("half")}}
 	uplinktest.RunFaults(t, []uplinktest.Fault{
 		{
 			Name: "the stream is something else", Driver: at("text", "stream"), Want: "holds something else", Config: true,
