@@ -3,10 +3,13 @@ package redis
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/redis/go-redis/v9"
 
 	"edgegateway/uplink"
 )
@@ -123,5 +126,17 @@ func (s *exactSession) Reset(ctx context.Context, to uplink.FarCursor) error {
 	}
 	s.stand(reply[2].(string))
 	s.far = to
+	return nil
+}
+
+// Alive implements uplink.Watcher.
+func (s *exactSession) Alive(ctx context.Context) error {
+	holder, err := s.client.Get(ctx, s.fence).Result()
+	switch {
+	case err != nil && !errors.Is(err, redis.Nil):
+		return s.explain(err)
+	case holder != s.token:
+		return s.explain(refused("FENCED " + holder))
+	}
 	return nil
 }

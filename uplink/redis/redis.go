@@ -130,6 +130,7 @@ func (c *Config) session(env uplink.Env) (*session, error) {
 	}
 	s.key = uplink.Expand(template, env)
 	s.cursor = beside(s.key, "cursor")
+	s.apart = s.as == asLatest && env.Promise.Order != uplink.OrderStrict && env.Promise.Order != ""
 	if env.Promise.Delivery == uplink.ExactlyOnce && s.as != asLatest {
 		s.fence = beside(s.key, "fence")
 	}
