@@ -53,7 +53,7 @@ type commit struct {
 	report   func(uint64, uplink.Outcome)
 }
 
-func (c *Config) openBatches(ctx context.Context, l *link) (*batchSession, error) {
+func (c *Config) openBatches(ctx context.Context, env uplink.Env, l *link) (*batchSession, error) {
 	cfg, err := checkBatches(ctx, l)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (c *Config) openBatches(ctx context.Context, l *link) (*batchSession, error
 	if s.maxRecords <= 0 {
 		s.maxRecords = 500
 	}
-	if err := s.fence(ctx); err != nil {
+	if err := s.fence(ctx, env.Claims); err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
