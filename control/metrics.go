@@ -110,7 +110,7 @@ func (e exposition) flash(f *Flash) {
 
 func (e exposition) uplink(u *Uplink) {
 	labels := []string{"uplink", u.Name, "stream", u.Stream}
-	states := []LinkState{Connecting, Sending, Waiting, Stopped}
+	states := []LinkState{Connecting, Sending, Waiting, Paused, Stopped}
 	emitStates(e, "uplink_state", "State of the uplink: 1 for the state that it is in.", states, u.State, labels...)
 	e.counter("uplink_acked_records_total", "Records that the far broker confirmed since the start.", float64(u.Acked), labels...)
 	e.gauge("uplink_last_ack_timestamp_seconds", "When the far broker last confirmed a record, as seconds since 1970; 0 if never.", unixSeconds(u.LastAck), labels...)

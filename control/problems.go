@@ -168,6 +168,11 @@ func (m *Monitor) uplinkProblems(list []Problem, now time.Time, s *Status, u *Up
 		list = append(list, Problem{Error, where, sentence(text, u.Error), waits(u.Backlog)})
 	case u.State == Connecting && !u.Since.IsZero() && now.Sub(u.Since) > startPatience:
 		list = append(list, Problem{Warning, where, "Still connecting after " + DurationText(now.Sub(u.Since)) + ".", waits(u.Backlog)})
+	case u.State == Paused:
+		list = append(list, Problem{
+			Warning, where, "Paused by an operator for " + DurationText(now.Sub(u.Since)) + ": stream " + u.Stream + " is not delivered.",
+			fmt.Sprintf("%s (%s) wait in the log. To go on: edge-gateway resume %s", CountOf(u.Backlog.Records, "record"), BytesText(u.Backlog.Bytes), u.Name),
+		})
 	case u.State == Stopped && !laneStopped(s, u.Stream):
 		list = append(list, Problem{Error, where, sentence("Stopped: stream "+u.Stream+" is not delivered", u.Error), waits(u.Backlog)})
 	}

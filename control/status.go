@@ -131,6 +131,7 @@ const (
 	Connecting LinkState = "connecting"
 	Sending    LinkState = "sending" // connected; idle or sending
 	Waiting    LinkState = "waiting" // failed; the next try comes after a pause
+	Paused     LinkState = "paused"  // an operator holds its records back
 	Stopped    LinkState = "stopped" // its lane has stopped, or it was told to
 )
 
