@@ -97,6 +97,12 @@ func (m *Monitor) laneProblems(list []Problem, now time.Time, s *Status, l *Lane
 			"They were not delivered to every uplink and are gone. Raise max_bytes or max_age if this must not happen.",
 		})
 	}
+	if n, ok := m.lost(lossKey{"letters", l.Name}, l.LettersLost, now, s.Started); ok {
+		list = append(list, Problem{
+			Warning, where, CountOf(n, "dead letter") + " gone, because there were too many.",
+			"They cannot be sent again. Mend what the far side refuses, and send the others again or purge them.",
+		})
+	}
 	if n, ok := m.lost(lossKey{"refused", l.Name}, l.Refused, now, s.Started); ok {
 		list = append(list, Problem{
 			Error, where, CountOf(n, "record") + " refused because the log was full.",

@@ -190,4 +190,6 @@ type Lane struct {
 	Commits uint64
 	Dropped uint64 // records dropped by drop_oldest and max_age since the log began
 	Refused uint64 // records refused by drop_newest since the log began
+	// LettersLost counts dead letters that went because there were too many, since the log began.
+	LettersLost uint64
 }
