@@ -110,7 +110,7 @@ func (e exposition) flash(f *Flash) {
 
 func (e exposition) uplink(u *Uplink) {
 	labels := []string{"uplink", u.Name, "stream", u.Stream}
-	states := []LinkState{Connecting, Sending, Waiting, Stopped}
+	states := []LinkState{Connecting, Sending, Waiting, Paused, Stopped}
 	emitStates(e, "uplink_state", "State of the uplink: 1 for the state that it is in.", states, u.State, labels...)
 	e.counter("uplink_acked_records_total", "Records that the far broker confirmed since the start.", float64(u.Acked), labels...)
 	e.gauge("uplink_last_ack_timestamp_seconds", "When the far broker last confirmed a record, as seconds since 1970; 0 if never.", unixSeconds(u.LastAck), labels...)
@@ -135,6 +135,7 @@ func (e exposition) lane(l *Lane) {
 	e.counter("lane_flash_bytes_total", "Bytes handed to the disk since the log began, in whole flash pages of 16 KiB.", float64(l.Flash), "lane", l.Name)
 	e.counter("lane_commits_total", "Commits written to stable storage.", float64(l.Commits), "lane", l.Name)
 	e.counter("lane_dropped_records_total", "Records dropped by drop_oldest and max_age since the log began.", float64(l.Dropped), "lane", l.Name)
+	e.counter("lane_dead_letters_lost_total", "Dead letters that went because there were too many, since the log began.", float64(l.LettersLost), "lane", l.Name)
 	e.counter("lane_refused_records_total", "Records refused by drop_newest since the log began.", float64(l.Refused), "lane", l.Name)
 }
 

@@ -97,6 +97,12 @@ func (m *Monitor) laneProblems(list []Problem, now time.Time, s *Status, l *Lane
 			"They were not delivered to every uplink and are gone. Raise max_bytes or max_age if this must not happen.",
 		})
 	}
+	if n, ok := m.lost(lossKey{"letters", l.Name}, l.LettersLost, now, s.Started); ok {
+		list = append(list, Problem{
+			Warning, where, CountOf(n, "dead letter") + " gone, because there were too many.",
+			"They cannot be sent again. Mend what the far side refuses, and send the others again or purge them.",
+		})
+	}
 	if n, ok := m.lost(lossKey{"refused", l.Name}, l.Refused, now, s.Started); ok {
 		list = append(list, Problem{
 			Error, where, CountOf(n, "record") + " refused because the log was full.",
@@ -168,6 +174,11 @@ func (m *Monitor) uplinkProblems(list []Problem, now time.Time, s *Status, u *Up
 		list = append(list, Problem{Error, where, sentence(text, u.Error), waits(u.Backlog)})
 	case u.State == Connecting && !u.Since.IsZero() && now.Sub(u.Since) > startPatience:
 		list = append(list, Problem{Warning, where, "Still connecting after " + DurationText(now.Sub(u.Since)) + ".", waits(u.Backlog)})
+	case u.State == Paused:
+		list = append(list, Problem{
+			Warning, where, "Paused by an operator for " + DurationText(now.Sub(u.Since)) + ": stream " + u.Stream + " is not delivered.",
+			fmt.Sprintf("%s (%s) wait in the log. To go on: edge-gateway resume %s", CountOf(u.Backlog.Records, "record"), BytesText(u.Backlog.Bytes), u.Name),
+		})
 	case u.State == Stopped && !laneStopped(s, u.Stream):
 		list = append(list, Problem{Error, where, sentence("Stopped: stream "+u.Stream+" is not delivered", u.Error), waits(u.Backlog)})
 	}

@@ -131,6 +131,7 @@ const (
 	Connecting LinkState = "connecting"
 	Sending    LinkState = "sending" // connected; idle or sending
 	Waiting    LinkState = "waiting" // failed; the next try comes after a pause
+	Paused     LinkState = "paused"  // an operator holds its records back
 	Stopped    LinkState = "stopped" // its lane has stopped, or it was told to
 )
 
@@ -189,4 +190,6 @@ type Lane struct {
 	Commits uint64
 	Dropped uint64 // records dropped by drop_oldest and max_age since the log began
 	Refused uint64 // records refused by drop_newest since the log began
+	// LettersLost counts dead letters that went because there were too many, since the log began.
+	LettersLost uint64
 }

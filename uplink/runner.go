@@ -117,6 +117,9 @@ func New(cfg RunnerConfig) *Runner {
 	if cfg.Env.Log == nil {
 		cfg.Env.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Env.Claims == nil {
+		cfg.Env.Claims = &Claims{}
+	}
 	if p, ok := cfg.Driver.(HasPolicy); ok && cfg.Policy == (Policy{}) && p.SendingPolicy() != nil {
 		cfg.Policy = *p.SendingPolicy()
 	}

@@ -165,7 +165,7 @@ func (t *txn) keepLetters() {
 		t.purge([]uint64{n})
 		t.ctl.lost++
 	}
-	for len(fresh) > 0 && size > maxLetters {
+	for len(fresh) > 0 && size > most {
 		size -= pairSize(fresh[0].key, fresh[0].value)
 		fresh = fresh[1:]
 		t.ctl.lost++

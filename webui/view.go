@@ -228,6 +228,8 @@ func viewUplink(u *control.Uplink, now time.Time) uplinkView {
 		if u.Error != "" {
 			v.Level = levelError
 		}
+	case control.Paused:
+		v.Level = levelWarning
 	default:
 		v.Level = levelError
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // A dead letter that is sent again gets a new key, or the far side would take it for the record that it has refused or passed
-// (docs/adr/0014-dead-letters-again.md). It becomes a record of the stream STREAM!UPLINK, which has sequences, a cursor, far
+// (docs/adr/0018-dead-letters-again.md). It becomes a record of the stream STREAM!UPLINK, which has sequences, a cursor, far
 // cursors and fences of its own, and goes to the place of STREAM. A record of it that is refused becomes a dead letter of the
 // same stream, so names do not pile up. No stream of the config has a ! in its name.
 

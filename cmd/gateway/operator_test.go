@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -161,6 +162,9 @@ func natsMessages(t *testing.T, addr, user, password string) (list []arrived) {
 		t.Fatal(err)
 	}
 	stream, err := js.Stream(t.Context(), "EDGE")
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
