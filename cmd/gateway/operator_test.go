@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,12 +35,14 @@ type site struct {
 	g    *gateway
 	stop func()
 	logs syncBuffer
+
+	prepare func(*gateway) // before it runs; may be nil
 }
 
 // newSite writes a config file; what stands behind its devices is given.
 func newSite(t *testing.T, rest string) *site {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "gw") // a short path, as a socket wants it
+	dir, err := os.MkdirTemp("", "gw") //nolint:usetesting // a short path, as a socket wants it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +72,9 @@ func (s *site) start() {
 		s.t.Fatal(err)
 	}
 	s.g.secrets.period = 50 * time.Millisecond
+	if s.prepare != nil {
+		s.prepare(s.g)
+	}
 	ctx, cancel := context.WithCancel(s.t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.g.run(ctx) }()
@@ -324,6 +331,46 @@ func TestWhatIsSentAgainGoesOnAfterARestart(t *testing.T) {
 	eventually(t, "they arrive", func() bool { return len(natsMessages(t, server.Addr, "", "")) >= 3 })
 	if got := topics(natsMessages(t, server.Addr, "", "")); !slices.Equal(got, []string{"a", "b", "c"}) || len(s.letters()) != 0 {
 		t.Errorf("arrived %v, dead letters %v", got, s.letters())
+	}
+}
+
+// TestAResendThatTheDiskRefusesLosesNothing: the letter goes and the record comes in one commit, or neither.
+func TestAResendThatTheDiskRefusesLosesNothing(t *testing.T) {
+	server := rig.NATS(t, rig.NATSOptions{MaxPayload: 16 << 10})
+	s := newSite(t, fmt.Sprintf("streams:\n  main: {from: [broker], uplinks: [far]}\n"+
+		"uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true}\n", server.Addr))
+	var broken atomic.Bool
+	s.prepare = func(g *gateway) {
+		g.lane(defaultLane).fault = func(op string) error {
+			if broken.Load() {
+				return &os.PathError{Op: op, Path: "0001.seg", Err: syscall.EIO}
+			}
+			return nil
+		}
+	}
+	s.start()
+	s.put("a", strings.Repeat("x", 20<<10))
+	s.lettersBecome("far/main/1")
+	server.Stop()
+	s.call(exitOK, "deadletters", "purge", "-all", "near")
+	// The uplink of the letters is started, and its cursor made, while the disk is well.
+	if err := s.g.start(s.g.lane(defaultLane).running, s.g.again[0]); err != nil {
+		t.Fatal(err)
+	}
+	broken.Store(true)
+	if text := s.call(exitOther, "deadletters", "resend", "-all"); !strings.Contains(text, "input/output error") || !strings.Contains(text, "0 given") {
+		t.Errorf("resend on a broken disk says %s", text)
+	}
+	broken.Store(false)
+	eventually(t, "the lane is open again", func() bool { return s.g.ready() == nil })
+	s.lettersBecome("far/main/1")
+	server.SetNATS(rig.NATSOptions{})
+	server.Start()
+	s.call(exitOK, "deadletters", "resend", "-all")
+	s.lettersBecome()
+	eventually(t, "it arrives", func() bool { return len(natsMessages(t, server.Addr, "", "")) >= 1 })
+	if got := natsMessages(t, server.Addr, "", ""); len(got) != 1 || !strings.HasSuffix(got[0].ID, "/1") || !strings.HasPrefix(got[0].ID, "gw1/main!far/") {
+		t.Errorf("arrived %v", got)
 	}
 }
 
