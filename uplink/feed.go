@@ -34,15 +34,26 @@ func (f *flight) feed(reading, sending context.Context) {
 			}
 			last = batch[len(batch)-1].Seq
 		}
-		out := f.takeOff(batch)
+		if !f.send(reading, sending, batch) {
+			return
+		}
+	}
+}
+
+// send sends a batch, in parts where the uplink is limited. It returns false when the session is over.
+func (f *flight) send(reading, sending context.Context, batch []wal.Record) bool {
+	for n := f.allow(reading, batch); n > 0; n = f.allow(reading, batch) {
+		out := f.takeOff(batch[:n])
+		batch = batch[n:]
 		if len(out) == 0 {
 			continue
 		}
 		if err := f.far.Send(sending, out, f.report); err != nil {
 			f.halt(err)
-			return
+			return false
 		}
 	}
+	return true
 }
 
 // endLog ends the flight because the log does.

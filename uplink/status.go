@@ -10,6 +10,7 @@ const (
 	Connecting State = "connecting"
 	Sending    State = "sending" // connected; idle or sending
 	Waiting    State = "waiting" // failed; the next try comes after a pause
+	Paused     State = "paused"  // told to hold its records; no session is open
 	Stopped    State = "stopped" // told to stop, or the log gives no more records
 )
 
@@ -32,6 +33,8 @@ type Status struct {
 	// with order: key or none only. Others go on. HeldFor is why the last of them was refused.
 	Held    int
 	HeldFor string
+	// Limit is what the sending waits for by the uplink's own bounds, for longer than a moment: the daily quota.
+	Limit string
 	// Attempts is how often the far side has refused the record that it refused last; 0 when that has its outcome.
 	Attempts int
 }

@@ -45,7 +45,8 @@ func (g *gateway) allLinks() []*linkRun { return slices.Concat(g.links, g.again)
 
 // isConfigured tells whether the config has an uplink on a stream.
 func (g *gateway) isConfigured(uplinkName, stream string) bool {
-	return slices.ContainsFunc(g.allLinks(), func(k *linkRun) bool { return k.uplink == uplinkName && k.stream == stream })
+	owner, _, _ := wal.ParseSplit(uplinkName)
+	return slices.ContainsFunc(g.allLinks(), func(k *linkRun) bool { return k.uplink == owner && k.stream == stream })
 }
 
 // resend sends dead letters of a lane again, all of one uplink, and returns how many. Each goes from the dead letters in the

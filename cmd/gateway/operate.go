@@ -78,9 +78,9 @@ func (g *gateway) pause(uplinkName string, paused bool) error {
 		switch {
 		case k.uplink != uplinkName || r == nil:
 		case paused:
-			any(r).(interface{ Pause() }).Pause()
+			r.Pause()
 		default:
-			any(r).(interface{ Resume() }).Resume()
+			r.Resume()
 		}
 	}
 	return nil
@@ -125,8 +125,9 @@ func (g *gateway) release(uplinkName string, q *releaseRequest) (releaseAnswer, 
 			return answer, fmt.Errorf("lane %s is not open, so what it keeps for the uplink is not known", l.name)
 		}
 		for _, c := range log.Cursors() {
+			owner, _, _ := wal.ParseSplit(c.Uplink)
 			switch {
-			case c.Uplink != uplinkName, q.Stream != "" && q.Stream != c.Stream && q.Stream != baseStream(c.Stream):
+			case owner != uplinkName, q.Stream != "" && q.Stream != c.Stream && q.Stream != baseStream(c.Stream):
 				continue
 			case g.isConfigured(c.Uplink, c.Stream):
 				configured = true
