@@ -410,6 +410,58 @@ func TestDeadLettersArePurgedAndCanBeReadWithoutTheGateway(t *testing.T) {
 	}
 }
 
+func TestAPausedUplinkHoldsItsRecordsOverARestart(t *testing.T) {
+	server := rig.NATS(t, rig.NATSOptions{MaxPayload: 16 << 10})
+	uplinks := fmt.Sprintf("uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true}\n  near: {driver: nats, servers: [%q], stream: EDGE, create: true, subject: \"near.{stream}\"}\n",
+		server.Addr, rig.NATS(t, rig.NATSOptions{}).Addr)
+	s := newSite(t, "streams:\n  main: {from: [broker], uplinks: [far, near]}\n"+uplinks)
+	s.start()
+	s.put("a", "1")
+	s.put("big", strings.Repeat("x", 20<<10))
+	s.lettersBecome("far/main/2")
+	eventually(t, "the first one arrives", func() bool { return len(natsMessages(t, server.Addr, "", "")) == 1 })
+	if text := s.call(exitOther, "pause", "nobody"); !strings.Contains(text, "there is far, near") {
+		t.Errorf("pause of an unknown uplink: %s", text)
+	}
+	s.call(exitOK, "pause", "far")
+	s.call(exitOK, "pause", "far")
+	paused := func() bool {
+		u := s.g.gather().Uplinks
+		return u[0].Name == "far" && u[0].State == control.Paused && u[len(u)-1].Name == "near" && u[len(u)-1].State == control.Sending
+	}
+	eventually(t, "it is paused", paused)
+	s.put("b", "2")
+	s.call(exitOK, "deadletters", "resend", "-all")
+	eventually(t, "the other one goes on", func() bool { u := s.g.gather().Uplinks; return u[len(u)-1].Backlog.Records == 0 })
+	s.stop()
+	server.Stop()
+	server.SetNATS(rig.NATSOptions{})
+	server.Start()
+	s.start()
+	eventually(t, "it is paused after a restart", paused)
+	s.put("c", "3")
+	eventually(t, "the other one goes on", func() bool { u := s.g.gather().Uplinks; return u[len(u)-1].Backlog.Records == 0 })
+	eventually(t, "the page tells", func() bool {
+		return strings.Contains(fmt.Sprint(s.g.monitor.Status().Problems), "Paused by an operator") &&
+			strings.Contains(fmt.Sprint(s.g.monitor.Status().Problems), "edge-gateway resume far")
+	})
+	if got := topics(natsMessages(t, server.Addr, "", "")); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("arrived while paused: %v", got)
+	}
+	s.call(exitOK, "resume", "far")
+	s.call(exitOK, "resume", "far")
+	var got []string
+	eventually(t, "all arrives", func() bool { got = topics(natsMessages(t, server.Addr, "", "")); return len(got) >= 4 })
+	if slices.Sort(got); !slices.Equal(got, []string{"a", "b", "big", "c"}) {
+		t.Errorf("arrived %v", got)
+	}
+	s.stop()
+	s.start()
+	if eventually(t, "it sends", func() bool { return s.g.gather().Uplinks[0].State == control.Sending }); len(s.g.pauses.names) != 0 {
+		t.Errorf("still paused: %v", s.g.pauses.names)
+	}
+}
+
 func TestARemovedUplinkIsSeenAndReleased(t *testing.T) {
 	uplinks := "uplinks:\n  far: {driver: redis, address: 127.0.0.1:1}\n  near: {driver: redis, address: 127.0.0.1:1}\n"
 	s := newSite(t, "streams:\n  main: {from: [broker], uplinks: [far, near]}\n"+uplinks)
