@@ -582,7 +582,7 @@ func TestAChoiceTakesEffectAtOnceWhereTheGatewayRuns(t *testing.T) {
 
 func TestProbeTellsByItsExitCode(t *testing.T) {
 	server := rig.NATS(t, rig.NATSOptions{})
-	s := newSite(t, fmt.Sprintf("streams:\n  one: {from: [\"broker:a\"], uplinks: [far], delivery: exactly_once}\n  two: {from: [\"broker:a\"], uplinks: [far, near]}\n"+
+	s := newSite(t, fmt.Sprintf("streams:\n  one: {from: [\"broker:a\"], uplinks: [far], delivery: exactly_once}\n  two: {from: [\"broker:a\"], uplinks: [far, near], delivery: exactly_once}\n"+
 		"uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true}\n  near: {driver: redis, address: 127.0.0.1:1}\n  idle: {driver: redis, address: 127.0.0.1:1}\n", server.Addr))
 	if text := s.call(exitOK, "probe", "far", "-stream", "one"); !strings.Contains(text, "ok   connect to "+server.Addr+": NATS server") ||
 		!strings.Contains(text, "the uplink makes EDGE") || strings.Contains(text, "FAIL") {
