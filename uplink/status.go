@@ -17,8 +17,8 @@ const (
 type Status struct {
 	State State
 	Since time.Time
-	// Error is the last error in plain words; it stays until the next confirmation, or until an idle session was asked. Config says that a person must
-	// mend something. NextTry is set while Waiting.
+	// Error is the last error in plain words; it stays until the next confirmation, or until an idle session was asked and has
+	// answered. Config says that a person must mend something. NextTry is set while Waiting.
 	Error   string
 	Config  bool
 	NextTry time.Time

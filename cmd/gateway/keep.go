@@ -46,7 +46,8 @@ func (g *gateway) attach(ctx context.Context, l *laneRun) *attached {
 			continue
 		}
 		runner := k.start(cursor, g.config.Gateway.StateDir, uplink.Env{
-			Gateway: g.config.Gateway.ID, Stream: k.stream, Epoch: log.Epoch(), Uplink: k.uplink, Log: k.log, Promise: k.promise,
+			Gateway: g.config.Gateway.ID, Stream: k.stream, Epoch: log.Epoch(), Uplink: k.uplink, Driver: k.driver, Log: k.log, Promise: k.promise,
+			Claims: &k.claims,
 		})
 		a.runners.Go(func() {
 			err := runner.Run(ctx)
