@@ -249,7 +249,7 @@ func TestASessionThatSendsIsNotAsked(t *testing.T) {
 func TestAFencedGatewayWaitsLongerEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// A far side that cannot tell who holds the place: each session that is opened fences the other gateway's.
-		f := &far{send: func(n int, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
+		f := &far{send: func(_ int, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
 			if len(recs) > 0 && recs[0].ID.Seq == 1 {
 				report(1, uplink.Outcome{Verdict: uplink.Ack})
 			}
