@@ -81,7 +81,7 @@ func (g *gateway) start(a *attached, k *linkRun) error {
 	}
 	runner := k.start(cursor, g.config.Gateway.StateDir, g.pauses, uplink.Env{
 		Gateway: g.config.Gateway.ID, Stream: k.stream, Route: k.route, Epoch: a.log.Epoch(),
-		Uplink: k.uplink, Driver: k.driver, Log: k.log, Promise: k.promise,
+		Uplink: k.uplink, Driver: k.driver, Log: k.log, Promise: k.promise, Claims: &k.claims,
 	})
 	a.runners.Go(func() {
 		err := runner.Run(a.ctx)
