@@ -14,9 +14,9 @@ import (
 	"edgegateway/uplink/uplinktest"
 )
 
-// whoMay are the users of a server at which the tests need not sign in.
+// whoMay are the users of a server at which the tests need not sign in. It waits for sign-ins on lines of 2 s there and back.
 func whoMay(gw string) string {
-	return `authorization { users: [ { user: admin, password: admin }` + gw + ` ] }
+	return `authorization { timeout: 10, users: [ { user: admin, password: admin }` + gw + ` ] }
 no_auth_user: admin`
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"edgegateway/pipeline"
 	"edgegateway/test/rig"
+	"edgegateway/uplink"
 	"edgegateway/uplink/redis"
 	"edgegateway/uplink/uplinktest"
 )
