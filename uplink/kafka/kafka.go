@@ -82,6 +82,7 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 		return nil, uplink.Config(fmt.Errorf("settings: %w", err))
 	}
 	s := &session{client: client, topic: uplink.Expand(c.Topic, env), address: strings.Join(c.Brokers, ", ")}
+	s.loose = env.Promise.Order == uplink.OrderKey || env.Promise.Order == uplink.OrderNone
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.greet(ctx); err != nil {
 		s.Close()

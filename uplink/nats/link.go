@@ -24,6 +24,7 @@ type link struct {
 	address string
 	subject string
 	cursor  string // subject of the far cursor
+	holder  string // what its header says of us
 	stream  string
 
 	mu    sync.Mutex // guards the fields below and the closing of dead

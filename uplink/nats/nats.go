@@ -94,7 +94,7 @@ func (c *Config) open(ctx context.Context, env uplink.Env, l *link) (uplink.Sess
 	}
 	l.stream = name
 	if env.Promise.Delivery == uplink.ExactlyOnce {
-		return c.openBatches(ctx, l)
+		return c.openBatches(ctx, env, l)
 	}
 	if env.Promise.Delivery == uplink.EffectivelyOnce {
 		if err := checkWindow(ctx, env, l); err != nil {

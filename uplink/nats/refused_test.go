@@ -134,7 +134,8 @@ func TestWhatCanBeKeptFollowsFromTheConfig(t *testing.T) {
 		{"one cursor for all streams", nats.Config{Subject: "edge.{gateway}"}, strict(uplink.ExactlyOnce), "want {stream} in cursor_subject"},
 		{"one cursor for all gateways", nats.Config{Subject: "edge.{stream}"}, strict(uplink.ExactlyOnce), "want {gateway} in cursor_subject"},
 		{"one subject and many cursors", nats.Config{Subject: "all", CursorSubject: "cursor.{gateway}.{stream}"}, strict(uplink.ExactlyOnce), ""},
-		{"not in order", nats.Config{Subject: "all"}, uplink.Promise{Delivery: uplink.EffectivelyOnce, Order: uplink.OrderKey}, "want order: strict"},
+		{"by message ids, not in order", nats.Config{Subject: "all"}, uplink.Promise{Delivery: uplink.EffectivelyOnce, Order: uplink.OrderKey}, ""},
+		{"a cursor, not in order", nats.Config{Subject: "edge.{gateway}.{stream}"}, uplink.Promise{Delivery: uplink.ExactlyOnce, Order: uplink.OrderNone}, "want order: strict"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := uplink.CheckPromise(&test.config, test.promise)

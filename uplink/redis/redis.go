@@ -28,7 +28,6 @@ type Config struct {
 	WaitAOF      bool            `yaml:"wait_aof" doc:"Confirm a record only when the server has it on disk (Redis 7.2 with appendonly yes)." default:"false"`
 	WaitReplicas int             `yaml:"wait_replicas" doc:"Confirm a record only when so many replicas have it; with wait_aof, on their disks." default:"0" min:"0"`
 
-	claims claims
 	script string // append.lua, unless a test wants to see what goes wrong with less
 
 	Sending uplink.Policy `yaml:"sending" doc:"When and how much is sent."`
@@ -94,7 +93,7 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 	if s.fence == "" {
 		return s, nil
 	}
-	exact, err := s.claim(ctx, &c.claims)
+	exact, err := s.claim(ctx, env.Claims)
 	if err != nil {
 		s.Close()
 		return nil, s.explain(err)
@@ -130,6 +129,7 @@ func (c *Config) session(env uplink.Env) (*session, error) {
 	}
 	s.key = uplink.Expand(template, env)
 	s.cursor = beside(s.key, "cursor")
+	s.apart = s.as == asLatest && env.Promise.Order != uplink.OrderStrict && env.Promise.Order != ""
 	if env.Promise.Delivery == uplink.ExactlyOnce && s.as != asLatest {
 		s.fence = beside(s.key, "fence")
 	}
