@@ -128,6 +128,7 @@ func (k *linkRun) start(cursor *wal.Cursor, stateDir string, env uplink.Env) *up
 	k.runner = uplink.New(uplink.RunnerConfig{
 		Driver: k.Driver, Env: env, Cursor: cursor,
 		Choice: func() uplink.Choice { return takeChoice(stateDir, k.stream, k.uplink, k.log) },
+		Mark:   mark{choicePath(stateDir, k.stream, k.uplink) + ".ahead"},
 	})
 	return k.runner
 }
