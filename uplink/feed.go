@@ -139,6 +139,7 @@ func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 	}
 	f.sent = time.Now()
 	for _, rec := range batch {
+		f.r.reach = max(f.r.reach, rec.Seq)
 		m, err := pipeline.Decode(rec.Data)
 		if err != nil {
 			err = fmt.Errorf("record cannot be read: %w", err)

@@ -166,6 +166,7 @@ func (k *linkRun) start(cursor *wal.Cursor, stateDir string, pauses *pauseFile, 
 	k.runner = uplink.New(uplink.RunnerConfig{
 		Driver: k.Driver, Env: env, Cursor: cursor, Paused: pauses.has(k.uplink),
 		Choice: func() uplink.Choice { return takeChoice(stateDir, k.stream, k.uplink, k.log) },
+		Mark:   mark{choicePath(stateDir, k.stream, k.uplink) + ".ahead"},
 	})
 	return k.runner
 }

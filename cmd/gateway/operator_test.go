@@ -233,8 +233,7 @@ func atRest(t *testing.T, dir, stream string) (letters int, records uint64) {
 func TestARefusedRecordIsSentAgainOnce(t *testing.T) {
 	for _, delivery := range []string{"at_least_once", "effectively_once", "exactly_once"} {
 		t.Run(delivery, func(t *testing.T) {
-			small := rig.NATSOptions{MaxPayload: 16 << 10}
-			server := rig.NATS(t, small)
+			server := rig.NATS(t, rig.NATSOptions{Settings: "max_payload: 16384"})
 			s := newSite(t, fmt.Sprintf("streams:\n  main: {from: [broker], uplinks: [far], delivery: %s}\n"+
 				"uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true}\n", delivery, server.Addr))
 			s.start()
@@ -272,7 +271,7 @@ func TestARefusedRecordIsSentAgainOnce(t *testing.T) {
 			}
 
 			server.Stop()
-			server.SetNATS(rig.NATSOptions{MaxPayload: 1 << 20})
+			server.SetSettings("")
 			server.Start()
 			s.call(exitOK, "deadletters", "resend", "far/main!far/2")
 			after := copyDir(t, lane.dir)
@@ -312,7 +311,7 @@ func TestARefusedRecordIsSentAgainOnce(t *testing.T) {
 }
 
 func TestWhatIsSentAgainGoesOnAfterARestart(t *testing.T) {
-	server := rig.NATS(t, rig.NATSOptions{MaxPayload: 16 << 10})
+	server := rig.NATS(t, rig.NATSOptions{Settings: "max_payload: 16384"})
 	s := newSite(t, fmt.Sprintf("streams:\n  main: {from: [broker], uplinks: [far]}\n"+
 		"uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true}\n", server.Addr))
 	s.start()
@@ -325,7 +324,7 @@ func TestWhatIsSentAgainGoesOnAfterARestart(t *testing.T) {
 		t.Errorf("resend says %s", text)
 	}
 	s.stop()
-	server.SetNATS(rig.NATSOptions{})
+	server.SetSettings("")
 	server.Start()
 	s.start()
 	eventually(t, "they arrive", func() bool { return len(natsMessages(t, server.Addr, "", "")) >= 3 })
@@ -336,7 +335,7 @@ func TestWhatIsSentAgainGoesOnAfterARestart(t *testing.T) {
 
 // TestAResendThatTheDiskRefusesLosesNothing: the letter goes and the record comes in one commit, or neither.
 func TestAResendThatTheDiskRefusesLosesNothing(t *testing.T) {
-	server := rig.NATS(t, rig.NATSOptions{MaxPayload: 16 << 10})
+	server := rig.NATS(t, rig.NATSOptions{Settings: "max_payload: 16384"})
 	s := newSite(t, fmt.Sprintf("streams:\n  main: {from: [broker], uplinks: [far]}\n"+
 		"uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true}\n", server.Addr))
 	var broken atomic.Bool
@@ -364,7 +363,7 @@ func TestAResendThatTheDiskRefusesLosesNothing(t *testing.T) {
 	broken.Store(false)
 	eventually(t, "the lane is open again", func() bool { return s.g.ready() == nil })
 	s.lettersBecome("far/main/1")
-	server.SetNATS(rig.NATSOptions{})
+	server.SetSettings("")
 	server.Start()
 	s.call(exitOK, "deadletters", "resend", "-all")
 	s.lettersBecome()
@@ -375,7 +374,7 @@ func TestAResendThatTheDiskRefusesLosesNothing(t *testing.T) {
 }
 
 func TestDeadLettersArePurgedAndCanBeReadWithoutTheGateway(t *testing.T) {
-	server := rig.NATS(t, rig.NATSOptions{MaxPayload: 16 << 10})
+	server := rig.NATS(t, rig.NATSOptions{Settings: "max_payload: 16384"})
 	s := newSite(t, fmt.Sprintf("streams:\n  main: {from: [broker], uplinks: [far]}\n  two: {from: [broker], uplinks: [far]}\n"+
 		"uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true}\n", server.Addr))
 	s.start()
@@ -411,7 +410,7 @@ func TestDeadLettersArePurgedAndCanBeReadWithoutTheGateway(t *testing.T) {
 }
 
 func TestAPausedUplinkHoldsItsRecordsOverARestart(t *testing.T) {
-	server := rig.NATS(t, rig.NATSOptions{MaxPayload: 16 << 10})
+	server := rig.NATS(t, rig.NATSOptions{Settings: "max_payload: 16384"})
 	uplinks := fmt.Sprintf("uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true}\n  near: {driver: nats, servers: [%q], stream: EDGE, create: true, subject: \"near.{stream}\"}\n",
 		server.Addr, rig.NATS(t, rig.NATSOptions{}).Addr)
 	s := newSite(t, "streams:\n  main: {from: [broker], uplinks: [far, near]}\n"+uplinks)
@@ -435,7 +434,7 @@ func TestAPausedUplinkHoldsItsRecordsOverARestart(t *testing.T) {
 	eventually(t, "the other one goes on", func() bool { u := s.g.gather().Uplinks; return u[len(u)-1].Backlog.Records == 0 })
 	s.stop()
 	server.Stop()
-	server.SetNATS(rig.NATSOptions{})
+	server.SetSettings("")
 	server.Start()
 	s.start()
 	eventually(t, "it is paused after a restart", paused)

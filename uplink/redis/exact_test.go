@@ -152,9 +152,10 @@ func TestTheOlderOfTwoGatewaysIsFencedAndSaysSo(t *testing.T) {
 	bothKinds(t, func(t *testing.T, f far, as string, driver func() uplink.Driver, _ *rig.Server) {
 		older := run(t, driver(), uplinktest.NewLog(), "")
 		older.send(100)
-		newer := run(t, driver(), uplinktest.NewLog(), "")
-		newer.append(150) // the first 100 of them are there already
-		newer.settle()
+		copied := &gateway{log: uplinktest.NewLog()}
+		copied.append(100) // they are there already
+		newer := run(t, driver(), copied.log, "")
+		newer.send(50)
 		f.holds(as, "k", 150)
 		older.append(60) // only to be held
 		if s := older.says("another gateway with the id gw1 writes this " + as); !s.Config {
@@ -268,10 +269,10 @@ func TestALostCursorKeyIsFoundAgain(t *testing.T) {
 		g.send(100) // in the same session
 		g.stop()
 		f.do("DEL", "{k}:cursor")
-		again := uplinktest.NewLog() // the gateway's own cursor is behind
-		g = run(t, driver(), again, "")
-		g.append(300)
-		g.settle()
+		again := &gateway{log: uplinktest.NewLog()} // the gateway's own cursor is behind
+		again.append(200)
+		g = run(t, driver(), again.log, "")
+		g.send(100)
 		f.holds(as, "k", 300)
 		if got := f.Get(t.Context(), "{k}:cursor").Val(); got != "7-300" {
 			t.Errorf("cursor %q, want 7-300", got)
