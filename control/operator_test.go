@@ -35,8 +35,11 @@ func TestWhatAnOperatorHasToSeeIsAProblem(t *testing.T) {
 		status control.Status
 		want   string // severity and words; empty for no problem
 	}{
-		{"removed, with records", control.Status{Removed: []control.Removed{{Uplink: "far", Stream: "main", Backlog: control.Backlog{Records: 7, Bytes: 2048}}}},
-			"warning uplink far It is not in the configuration any more, and 7 records (2.05 kB) of stream main are kept for it."},
+		{
+			"removed, with records",
+			control.Status{Removed: []control.Removed{{Uplink: "far", Stream: "main", Backlog: control.Backlog{Records: 7, Bytes: 2048}}}},
+			"warning uplink far It is not in the configuration any more, and 7 records (2.05 kB) of stream main are kept for it.",
+		},
 		{"removed, with nothing yet", control.Status{Removed: []control.Removed{{Uplink: "far", Stream: "main"}}}, "warning uplink far It is not in the configuration any more, and each new record"},
 		{"paused", control.Status{Uplinks: []control.Uplink{{Name: "far", Stream: "main", State: control.Paused, Since: now.Add(-time.Hour)}}}, "warning uplink far Paused by an operator for 1 h"},
 		{"held", control.Status{Uplinks: []control.Uplink{{Name: "far", Stream: "main", State: control.Sending, Held: 3, HeldFor: "no"}}}, "warning uplink far 3 records of stream main held back: no."},

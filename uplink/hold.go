@@ -11,7 +11,7 @@ import (
 // holding is what waits in a session whose order is not strict. Guarded by flight.mu.
 type holding struct {
 	queues map[string]*queue // by key; with order: none each record has its own
-	count  int               // records in all of them
+	count  int               // records in all of them, and those that were refused and are on their way there
 	bytes  int
 	alarm  *time.Timer // has the feeder look at the queues
 	at     time.Time   // when it does; zero for never
@@ -35,6 +35,8 @@ func (f *flight) hold(p *report) bool {
 		return false
 	}
 	f.mu.Lock()
+	f.held.count-- // report has counted it, and add does
+	f.held.bytes -= len(p.rec.Data)
 	key := f.keyOf(p)
 	if t := f.refusedLocked(p); f.r.spent(t) {
 		f.mu.Unlock()
@@ -109,6 +111,7 @@ func (f *flight) release(p *report) {
 		delete(f.held.queues, key)
 		return
 	}
+	f.held.at = time.Now()
 	f.nudgeLocked()
 }
 

@@ -164,9 +164,10 @@ func (l *life) fill(n int, bad, broken []uint64) {
 	}
 }
 
-// run sends until the life ends: dead, or with nothing left.
+// run sends until the life ends: dead, or with nothing left and the far cursor at the end.
 func (l *life) run(p uplink.Driver, cursor uplink.Cursor) uplink.Status {
 	l.t.Helper()
+	_, tail := l.cur.Position()
 	r := uplink.New(uplink.RunnerConfig{
 		Driver: p, Cursor: cursor, Env: uplink.Env{Gateway: "gw1", Stream: "line", Epoch: 3, Uplink: "far", Driver: "faked"},
 		Timing: uplink.Timing{RetryMin: 5 * time.Millisecond, RetryMax: 20 * time.Millisecond, ConfigMin: 5 * time.Millisecond, ConfigMax: 20 * time.Millisecond},
@@ -180,14 +181,15 @@ func (l *life) run(p uplink.Driver, cursor uplink.Cursor) uplink.Status {
 		case <-l.dead:
 			over = true
 		case <-time.After(time.Millisecond):
-			over = l.cur.Lag().Records == 0
+			s, err := p.Open(ctx, uplink.Env{})
+			over = err != nil || l.cur.Lag().Records == 0 && s.(uplink.Resumer).Far().Seq == tail
 		}
 		if time.Now().After(deadline) {
 			l.t.Errorf("%d records have no outcome; %+v", l.cur.Lag().Records, r.Status())
 			over = true
 		}
 	}
-	time.Sleep(5 * time.Millisecond) // what would be done after the end
+	time.Sleep(5 * time.Millisecond) // for what should not come any more
 	cancel()
 	if err := <-done; err != nil && !errors.Is(err, wal.ErrClosed) {
 		l.t.Errorf("Run = %v", err)

@@ -69,6 +69,8 @@ type RunnerConfig struct {
 	// Choice returns what an operator has chosen for a far cursor that does not fit, once, and then nothing. Nil means that
 	// nobody is asked.
 	Choice func() Choice
+	// Mark may be nil; then a restart forgets that the far side was ahead of the log.
+	Mark Mark
 	// MaxRecords and MaxBytes bound what is in flight: sent, and without an outcome. Zero means 1024 and 1 MiB, or
 	// more where the driver is Roomy. A single record may be larger than MaxBytes.
 	MaxRecords int
@@ -93,7 +95,11 @@ type Runner struct {
 
 	search search          // for a refused record; this and tries are guarded by the flight's mutex
 	tries  map[uint64]*try // of records without an outcome
-	fenced int             // how often another instance has taken our place; used by Run only
+	// reach is up to where the far side can have this log: what it had at the start, and what was sent since. Guarded by the flight's
+	// mutex.
+	reach  uint64
+	marked bool // there is a Mark; used by Run only
+	fenced int  // how often another instance has taken our place; used by Run only
 
 	mu       sync.Mutex // guards the fields below
 	status   Status
@@ -124,6 +130,15 @@ func New(cfg RunnerConfig) *Runner {
 		cfg.Policy = *p.SendingPolicy()
 	}
 	r := &Runner{cfg: cfg, log: cfg.Env.Log, tries: map[uint64]*try{}, renew: make(chan struct{}, 1), resumed: make(chan struct{}, 1), paused: cfg.Paused}
+	if p, ok := cfg.Cursor.(Position); ok {
+		_, r.reach = p.Position()
+	}
+	if cfg.Mark != nil {
+		at, found := cfg.Mark.Load()
+		if r.marked = found; found && (at.Epoch == cfg.Env.Epoch || at == FarCursor{}) {
+			r.reach = min(r.reach, at.Seq)
+		}
+	}
 	r.status = Status{State: Connecting, Since: time.Now()}
 	return r
 }

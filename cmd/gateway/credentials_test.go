@@ -96,8 +96,8 @@ func (s *site) arrives(want ...string) {
 }
 
 func TestAPasswordThatChangesOnDiskIsTakenWithoutARestart(t *testing.T) {
-	options := rig.NATSOptions{User: "gw", Password: "first"}
-	server := rig.NATS(t, options)
+	knows := func(password string) string { return "authorization { user: gw, password: " + password + " }" }
+	server := rig.NATS(t, rig.NATSOptions{Settings: knows("first")})
 	s := newSite(t, fmt.Sprintf("streams:\n  main: {from: [broker], uplinks: [far]}\n"+
 		"uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true, user: gw, password_file: password}\n", server.Addr))
 	s.save("password", []byte("first\n"))
@@ -117,9 +117,7 @@ func TestAPasswordThatChangesOnDiskIsTakenWithoutARestart(t *testing.T) {
 	}
 
 	// The server first, then the file: the old password ends when the server says so, and the new one is taken by itself.
-	options.Password = "second"
-	server.SetNATS(options)
-	server.Reload()
+	server.Reload(knows("second"))
 	s.save("password", []byte("second\n"))
 	eventually(t, "the change is noticed", func() bool { return strings.Contains(s.logs.String(), "credentials have changed") })
 	s.put("c", "3")
@@ -128,9 +126,7 @@ func TestAPasswordThatChangesOnDiskIsTakenWithoutARestart(t *testing.T) {
 	// The file first, then the server: the uplink tries until the server knows the new one.
 	s.save("password", []byte("third\n"))
 	eventually(t, "the sign-in fails", func() bool { return strings.Contains(s.g.gather().Uplinks[0].Error, "refuses the sign-in") })
-	options.Password = "third"
-	server.SetNATS(options)
-	server.Reload()
+	server.Reload(knows("third"))
 	s.put("d", "4")
 	s.arrives("a", "b", "c", "d")
 	if got := topics(natsMessages(t, server.Addr, "gw", "third")); !slices.Equal(got, []string{"a", "b", "c", "d"}) {

@@ -68,6 +68,7 @@ type linkRun struct {
 	lane    *laneRun
 	log     *slog.Logger
 	promise uplink.Promise
+	claims  uplink.Claims // outlive the log, which may be opened again
 
 	mu     sync.Mutex // guards the two below; nil until the lane is open
 	cursor *wal.Cursor

@@ -42,7 +42,7 @@ var allowed = map[string]struct{ ours, outside []string }{
 // does where the comment says.
 var owners = []string{
 	"cmd/gateway: (*gateway).run",
-	"cmd/gateway: (*gateway).start", // attached.end waits
+	"cmd/gateway: (*gateway).start",        // attached.end waits
 	"device/modbus: (*link).keepConnected", // link.Run waits, in shut
 	"device/modbus: dial",                  // conn.close waits
 	"device/mqtt: (*Broker).Run",

@@ -69,7 +69,7 @@ func (g *gateway) attach(ctx context.Context, l *laneRun) *attached {
 
 // start opens the cursor of an uplink and runs it for as long as the lane does.
 func (g *gateway) start(a *attached, k *linkRun) error {
-	cursor, err := a.log.Cursor(k.uplink, k.stream, wal.Oldest)
+	cursor, err := a.log.Cursor(k.uplink, k.stream, wal.Oldest) // what is sent again always begins there
 	if err != nil {
 		return err
 	}
@@ -79,9 +79,9 @@ func (g *gateway) start(a *attached, k *linkRun) error {
 		cursor.Close()
 		return wal.ErrClosed
 	}
-	runner := k.start(cursor, g.config.Gateway.StateDir, uplink.Env{
+	runner := k.start(cursor, g.config.Gateway.StateDir, g.pauses, uplink.Env{
 		Gateway: g.config.Gateway.ID, Stream: k.stream, Route: k.route, Epoch: a.log.Epoch(),
-		Uplink: k.uplink, Driver: k.driver, Log: k.log, Promise: k.promise,
+		Uplink: k.uplink, Driver: k.driver, Log: k.log, Promise: k.promise, Claims: &k.claims,
 	})
 	a.runners.Go(func() {
 		err := runner.Run(a.ctx)
@@ -157,13 +157,16 @@ func (g *gateway) keepLane(ctx, linkCtx context.Context, l *laneRun, a *attached
 	}
 }
 
-func (k *linkRun) start(cursor *wal.Cursor, stateDir string, env uplink.Env) *uplink.Runner {
+// start makes the runner. Whether it begins paused is asked under the mutex, so that a pause at this moment finds the one or the
+// other.
+func (k *linkRun) start(cursor *wal.Cursor, stateDir string, pauses *pauseFile, env uplink.Env) *uplink.Runner {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.cursor = cursor
 	k.runner = uplink.New(uplink.RunnerConfig{
-		Driver: k.Driver, Env: env, Cursor: cursor,
+		Driver: k.Driver, Env: env, Cursor: cursor, Paused: pauses.has(k.uplink),
 		Choice: func() uplink.Choice { return takeChoice(stateDir, k.stream, k.uplink, k.log) },
+		Mark:   mark{choicePath(stateDir, k.stream, k.uplink) + ".ahead"},
 	})
 	return k.runner
 }

@@ -142,6 +142,10 @@ func (g *gateway) release(uplinkName string, q *releaseRequest) (releaseAnswer, 
 			if err := log.Release(c.Uplink, c.Stream); err != nil {
 				return answer, err
 			}
+			// What an operator was asked about it is settled too.
+			for _, left := range []string{"", ".ahead"} {
+				_ = os.Remove(choicePath(g.config.Gateway.StateDir, c.Stream, uplinkName) + left) // nearly always there is none
+			}
 			g.log.Warn("uplink released, its records are given up", "uplink", c.Uplink, "stream", c.Stream, "records", c.Lag.Records)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,12 +35,14 @@ type site struct {
 	g    *gateway
 	stop func()
 	logs syncBuffer
+
+	prepare func(*gateway) // before it runs; may be nil
 }
 
 // newSite writes a config file; what stands behind its devices is given.
 func newSite(t *testing.T, rest string) *site {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "gw") // a short path, as a socket wants it
+	dir, err := os.MkdirTemp("", "gw") //nolint:usetesting // a short path, as a socket wants it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +72,9 @@ func (s *site) start() {
 		s.t.Fatal(err)
 	}
 	s.g.secrets.period = 50 * time.Millisecond
+	if s.prepare != nil {
+		s.prepare(s.g)
+	}
 	ctx, cancel := context.WithCancel(s.t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.g.run(ctx) }()
@@ -226,8 +233,7 @@ func atRest(t *testing.T, dir, stream string) (letters int, records uint64) {
 func TestARefusedRecordIsSentAgainOnce(t *testing.T) {
 	for _, delivery := range []string{"at_least_once", "effectively_once", "exactly_once"} {
 		t.Run(delivery, func(t *testing.T) {
-			small := rig.NATSOptions{MaxPayload: 16 << 10}
-			server := rig.NATS(t, small)
+			server := rig.NATS(t, rig.NATSOptions{Settings: "max_payload: 16384"})
 			s := newSite(t, fmt.Sprintf("streams:\n  main: {from: [broker], uplinks: [far], delivery: %s}\n"+
 				"uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true}\n", delivery, server.Addr))
 			s.start()
@@ -265,7 +271,7 @@ func TestARefusedRecordIsSentAgainOnce(t *testing.T) {
 			}
 
 			server.Stop()
-			server.SetNATS(rig.NATSOptions{MaxPayload: 1 << 20})
+			server.SetSettings("")
 			server.Start()
 			s.call(exitOK, "deadletters", "resend", "far/main!far/2")
 			after := copyDir(t, lane.dir)
@@ -305,7 +311,7 @@ func TestARefusedRecordIsSentAgainOnce(t *testing.T) {
 }
 
 func TestWhatIsSentAgainGoesOnAfterARestart(t *testing.T) {
-	server := rig.NATS(t, rig.NATSOptions{MaxPayload: 16 << 10})
+	server := rig.NATS(t, rig.NATSOptions{Settings: "max_payload: 16384"})
 	s := newSite(t, fmt.Sprintf("streams:\n  main: {from: [broker], uplinks: [far]}\n"+
 		"uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true}\n", server.Addr))
 	s.start()
@@ -318,7 +324,7 @@ func TestWhatIsSentAgainGoesOnAfterARestart(t *testing.T) {
 		t.Errorf("resend says %s", text)
 	}
 	s.stop()
-	server.SetNATS(rig.NATSOptions{})
+	server.SetSettings("")
 	server.Start()
 	s.start()
 	eventually(t, "they arrive", func() bool { return len(natsMessages(t, server.Addr, "", "")) >= 3 })
@@ -327,8 +333,48 @@ func TestWhatIsSentAgainGoesOnAfterARestart(t *testing.T) {
 	}
 }
 
+// TestAResendThatTheDiskRefusesLosesNothing: the letter goes and the record comes in one commit, or neither.
+func TestAResendThatTheDiskRefusesLosesNothing(t *testing.T) {
+	server := rig.NATS(t, rig.NATSOptions{Settings: "max_payload: 16384"})
+	s := newSite(t, fmt.Sprintf("streams:\n  main: {from: [broker], uplinks: [far]}\n"+
+		"uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true}\n", server.Addr))
+	var broken atomic.Bool
+	s.prepare = func(g *gateway) {
+		g.lane(defaultLane).fault = func(op string) error {
+			if broken.Load() {
+				return &os.PathError{Op: op, Path: "0001.seg", Err: syscall.EIO}
+			}
+			return nil
+		}
+	}
+	s.start()
+	s.put("a", strings.Repeat("x", 20<<10))
+	s.lettersBecome("far/main/1")
+	server.Stop()
+	s.call(exitOK, "deadletters", "purge", "-all", "near")
+	// The uplink of the letters is started, and its cursor made, while the disk is well.
+	if err := s.g.start(s.g.lane(defaultLane).running, s.g.again[0]); err != nil {
+		t.Fatal(err)
+	}
+	broken.Store(true)
+	if text := s.call(exitOther, "deadletters", "resend", "-all"); !strings.Contains(text, "input/output error") || !strings.Contains(text, "0 given") {
+		t.Errorf("resend on a broken disk says %s", text)
+	}
+	broken.Store(false)
+	eventually(t, "the lane is open again", func() bool { return s.g.ready() == nil })
+	s.lettersBecome("far/main/1")
+	server.SetSettings("")
+	server.Start()
+	s.call(exitOK, "deadletters", "resend", "-all")
+	s.lettersBecome()
+	eventually(t, "it arrives", func() bool { return len(natsMessages(t, server.Addr, "", "")) >= 1 })
+	if got := natsMessages(t, server.Addr, "", ""); len(got) != 1 || !strings.HasSuffix(got[0].ID, "/1") || !strings.HasPrefix(got[0].ID, "gw1/main!far/") {
+		t.Errorf("arrived %v", got)
+	}
+}
+
 func TestDeadLettersArePurgedAndCanBeReadWithoutTheGateway(t *testing.T) {
-	server := rig.NATS(t, rig.NATSOptions{MaxPayload: 16 << 10})
+	server := rig.NATS(t, rig.NATSOptions{Settings: "max_payload: 16384"})
 	s := newSite(t, fmt.Sprintf("streams:\n  main: {from: [broker], uplinks: [far]}\n  two: {from: [broker], uplinks: [far]}\n"+
 		"uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true}\n", server.Addr))
 	s.start()
@@ -360,6 +406,58 @@ func TestDeadLettersArePurgedAndCanBeReadWithoutTheGateway(t *testing.T) {
 		if text := s.call(exitOther, strings.Fields(args)...); !strings.Contains(text, "the gateway does not run") || !strings.Contains(text, "start it") {
 			t.Errorf("%s says %s", args, text)
 		}
+	}
+}
+
+func TestAPausedUplinkHoldsItsRecordsOverARestart(t *testing.T) {
+	server := rig.NATS(t, rig.NATSOptions{Settings: "max_payload: 16384"})
+	uplinks := fmt.Sprintf("uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true}\n  near: {driver: nats, servers: [%q], stream: EDGE, create: true, subject: \"near.{stream}\"}\n",
+		server.Addr, rig.NATS(t, rig.NATSOptions{}).Addr)
+	s := newSite(t, "streams:\n  main: {from: [broker], uplinks: [far, near]}\n"+uplinks)
+	s.start()
+	s.put("a", "1")
+	s.put("big", strings.Repeat("x", 20<<10))
+	s.lettersBecome("far/main/2")
+	eventually(t, "the first one arrives", func() bool { return len(natsMessages(t, server.Addr, "", "")) == 1 })
+	if text := s.call(exitOther, "pause", "nobody"); !strings.Contains(text, "there is far, near") {
+		t.Errorf("pause of an unknown uplink: %s", text)
+	}
+	s.call(exitOK, "pause", "far")
+	s.call(exitOK, "pause", "far")
+	paused := func() bool {
+		u := s.g.gather().Uplinks
+		return u[0].Name == "far" && u[0].State == control.Paused && u[len(u)-1].Name == "near" && u[len(u)-1].State == control.Sending
+	}
+	eventually(t, "it is paused", paused)
+	s.put("b", "2")
+	s.call(exitOK, "deadletters", "resend", "-all")
+	eventually(t, "the other one goes on", func() bool { u := s.g.gather().Uplinks; return u[len(u)-1].Backlog.Records == 0 })
+	s.stop()
+	server.Stop()
+	server.SetSettings("")
+	server.Start()
+	s.start()
+	eventually(t, "it is paused after a restart", paused)
+	s.put("c", "3")
+	eventually(t, "the other one goes on", func() bool { u := s.g.gather().Uplinks; return u[len(u)-1].Backlog.Records == 0 })
+	eventually(t, "the page tells", func() bool {
+		return strings.Contains(fmt.Sprint(s.g.monitor.Status().Problems), "Paused by an operator") &&
+			strings.Contains(fmt.Sprint(s.g.monitor.Status().Problems), "edge-gateway resume far")
+	})
+	if got := topics(natsMessages(t, server.Addr, "", "")); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("arrived while paused: %v", got)
+	}
+	s.call(exitOK, "resume", "far")
+	s.call(exitOK, "resume", "far")
+	var got []string
+	eventually(t, "all arrives", func() bool { got = topics(natsMessages(t, server.Addr, "", "")); return len(got) >= 4 })
+	if slices.Sort(got); !slices.Equal(got, []string{"a", "b", "big", "c"}) {
+		t.Errorf("arrived %v", got)
+	}
+	s.stop()
+	s.start()
+	if eventually(t, "it sends", func() bool { return s.g.gather().Uplinks[0].State == control.Sending }); len(s.g.pauses.names) != 0 {
+		t.Errorf("still paused: %v", s.g.pauses.names)
 	}
 }
 
@@ -483,7 +581,7 @@ func TestAChoiceTakesEffectAtOnceWhereTheGatewayRuns(t *testing.T) {
 
 func TestProbeTellsByItsExitCode(t *testing.T) {
 	server := rig.NATS(t, rig.NATSOptions{})
-	s := newSite(t, fmt.Sprintf("streams:\n  one: {from: [\"broker:a\"], uplinks: [far], delivery: exactly_once}\n  two: {from: [\"broker:a\"], uplinks: [far, near]}\n"+
+	s := newSite(t, fmt.Sprintf("streams:\n  one: {from: [\"broker:a\"], uplinks: [far], delivery: exactly_once}\n  two: {from: [\"broker:a\"], uplinks: [far, near], delivery: exactly_once}\n"+
 		"uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true}\n  near: {driver: redis, address: 127.0.0.1:1}\n  idle: {driver: redis, address: 127.0.0.1:1}\n", server.Addr))
 	if text := s.call(exitOK, "probe", "far", "-stream", "one"); !strings.Contains(text, "ok   connect to "+server.Addr+": NATS server") ||
 		!strings.Contains(text, "the uplink makes EDGE") || strings.Contains(text, "FAIL") {

@@ -185,5 +185,5 @@ var laneStates = map[wal.State]control.LaneState{
 
 var linkStates = map[uplink.State]control.LinkState{
 	uplink.Connecting: control.Connecting, uplink.Sending: control.Sending,
-	uplink.Waiting: control.Waiting, uplink.Stopped: control.Stopped,
+	uplink.Waiting: control.Waiting, uplink.Stopped: control.Stopped, uplink.Paused: control.Paused,
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 )
 
 // NATSOptions are the settings of NATS that tests vary.
@@ -21,17 +20,9 @@ type NATSOptions struct {
 func NATS(tb TB, o NATSOptions) *Server {
 	tb.Helper()
 	bin := filepath.Join(Setup(tb, "nats"), "nats-server")
-	s := &Server{tb: tb, name: "nats-server", dir: tb.TempDir(), Addr: fmt.Sprintf("127.0.0.1:%d", FreePort(tb))}
-	s.SetNATS(o)
-	s.command = func() *exec.Cmd { return exec.Command(bin, "-c", filepath.Join(s.dir, "nats.conf")) }
-	s.ready = tcpAnswers(s.Addr, "", "INFO ") // it listens after JetStream has recovered
-	return s.begin()
-}
-
-// SetNATS gives a nats-server other settings. They hold from its next start, or from Reload.
-func (s *Server) SetNATS(o NATSOptions) {
-	s.tb.Helper()
-	text := fmt.Sprintf("listen: %q\njetstream { store_dir: %q", s.Addr, filepath.Join(s.dir, "data"))
+	port := FreePort(tb)
+	dir := tb.TempDir()
+	text := fmt.Sprintf("listen: \"127.0.0.1:%d\"\njetstream { store_dir: %q", port, filepath.Join(dir, "data"))
 	if o.SyncAlways {
 		text += ", sync_interval: always"
 	}
@@ -45,11 +36,15 @@ func (s *Server) SetNATS(o NATSOptions) {
 	if o.MaxPayload > 0 {
 		text += fmt.Sprintf("max_payload: %d\n", o.MaxPayload)
 	}
-	text += o.Settings + "\n"
-	if err := os.WriteFile(filepath.Join(s.dir, "nats.conf"), []byte(text), 0o600); err != nil {
-		s.tb.Fatalf("settings of nats-server: %v", err)
+	conf := filepath.Join(dir, "nats.conf")
+	s := &Server{tb: tb, name: "nats-server", dir: dir, Addr: fmt.Sprintf("127.0.0.1:%d", port)}
+	s.rewrite = func(settings string) {
+		if err := os.WriteFile(conf, []byte(text+settings+"\n"), 0o600); err != nil {
+			tb.Fatalf("settings of nats-server: %v", err)
+		}
 	}
+	s.rewrite(o.Settings)
+	s.command = func() *exec.Cmd { return exec.Command(bin, "-c", conf) }
+	s.ready = tcpAnswers(s.Addr, "", "INFO ") // it listens after JetStream has recovered
+	return s.begin()
 }
-
-// Reload has the server read its settings again (SIGHUP).
-func (s *Server) Reload() { s.signal(syscall.SIGHUP) }

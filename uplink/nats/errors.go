@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -83,6 +84,9 @@ func (l *link) explain(err error) error {
 		return err
 	case errors.Is(err, nats.ErrAuthorization):
 		return config("%s refuses the sign-in: wrong user, password, token or credentials", l.address)
+	case strings.Contains(strings.ToLower(err.Error()), "authentication timeout"): // the library has no name for it
+		return config("%s gave the sign-in up before it arrived (want a longer timeout in its authorization settings, 2 s by default, if the line is "+
+			"as slow as that)", l.address)
 	case errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAccountAuthExpired):
 		return config("%s: the credentials have expired", l.address)
 	case errors.Is(err, nats.ErrAuthRevoked):

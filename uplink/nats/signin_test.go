@@ -19,6 +19,7 @@ import (
 	"edgegateway/test/rig"
 	"edgegateway/uplink"
 	"edgegateway/uplink/nats"
+	"edgegateway/uplink/uplinktest"
 )
 
 // A user's key pair, made for this test.
@@ -123,4 +124,15 @@ func certificate(t *testing.T) (ca, certificate, key string) {
 	certificate = write(t, "server.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 	key = write(t, "server.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private8})))
 	return certificate, certificate, key
+}
+
+func TestALineTooSlowForTheServersSignInIsSaid(t *testing.T) {
+	server := rig.NATS(t, rig.NATSOptions{Settings: "authorization { timeout: 0.3, users: [ { user: gw, password: open } ] }"})
+	proxy := uplinktest.NewProxy(t, server.ProxyAt, server.ProxyTo)
+	proxy.Slow(400*time.Millisecond, 0)
+	cfg := &nats.Config{Servers: []string{proxy.Addr}, Subject: "x", User: "gw", Password: pipeline.NewSecret("open")}
+	_, err := cfg.Open(t.Context(), uplink.Env{Gateway: "gw1", Stream: "line"})
+	if !uplink.IsConfig(err) || !strings.Contains(err.Error(), "gave the sign-in up before it arrived") {
+		t.Errorf("Open = %v, want it to say what the server's setting does", err)
+	}
 }
