@@ -13,7 +13,7 @@ import (
 
 // variants are the drivers in the settings that change what they can promise. The rest is at its default.
 var variants = []struct{ name, section string }{
-	{"kafka", "{driver: kafka, brokers: [\"b:9092\"]}"},
+	{"kafka", "{driver: kafka, brokers: [\"b:9092\"], topic: edge}"},
 	{"nats", "{driver: nats, servers: [\"n:4222\"]}"},
 	{"redis, as: stream", "{driver: redis, address: \"r:6379\", as: stream}"},
 	{"redis, as: list", "{driver: redis, address: \"r:6379\", as: list}"},
