@@ -276,7 +276,7 @@ func (d *LiveFirst) Status() Status {
 
 // together joins the pictures of the two, the backlog's first.
 func together(s, live Status) Status {
-	worst := map[State]int{Sending: 0, Paused: 1, Connecting: 2, Waiting: 3, Stopped: 4}
+	worst := map[State]int{Paused: 0, Sending: 1, Connecting: 2, Waiting: 3, Stopped: 4}
 	if worst[live.State] > worst[s.State] || live.State == s.State && live.Error != "" {
 		s.State, s.Since, s.NextTry = live.State, live.Since, live.NextTry
 	}

@@ -179,3 +179,20 @@ func TestInspectShowsBothPlacesOfASplit(t *testing.T) {
 		t.Errorf("the second place counts as an uplink that was removed:\n%s", again.logs.String())
 	}
 }
+
+func TestLiveFirstIsRefusedForStreamsInOrder(t *testing.T) {
+	for order, want := range map[uplink.Order]string{
+		uplink.OrderStrict: "backfill: live_first sends new records past the backlog", uplink.OrderNone: "",
+	} {
+		s := newShapedScene(t, t.TempDir(), uplink.Policy{Backfill: "live_first"}, order)
+		text := ""
+		for _, p := range s.g.config.Check() {
+			if p.Path == "streams.main.order" {
+				text += p.Text
+			}
+		}
+		if (want == "") != (text == "") || !strings.Contains(text, want) {
+			t.Errorf("with order %s: %q, want %q", order, text, want)
+		}
+	}
+}
