@@ -40,6 +40,9 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	}
 	for i := range s.Uplinks {
 		e.uplink(&s.Uplinks[i])
+		if i == 0 || s.Uplinks[i].Name != s.Uplinks[i-1].Name { // it is shared by the streams
+			e.quota(&s.Uplinks[i])
+		}
 	}
 	for i := range s.Lanes {
 		e.lane(&s.Lanes[i])
@@ -119,6 +122,13 @@ func (e exposition) uplink(u *Uplink) {
 	e.gauge("backlog_records", "Records stored and not yet confirmed.", float64(u.Backlog.Records), labels...)
 	e.gauge("backlog_bytes", "Data of the records stored and not yet confirmed, estimated.", float64(u.Backlog.Bytes), labels...)
 	e.gauge("backlog_age_seconds", "Age of the oldest record not yet confirmed.", u.Backlog.Age.Seconds(), labels...)
+}
+
+func (e exposition) quota(u *Uplink) {
+	if u.Quota > 0 {
+		e.gauge("uplink_quota_used_bytes", "Payload that the uplink has sent today (UTC).", float64(u.QuotaUsed), "uplink", u.Name)
+		e.gauge("uplink_quota_bytes", "Payload that the uplink may send a day (bytes_per_day).", float64(u.Quota), "uplink", u.Name)
+	}
 }
 
 func (e exposition) lane(l *Lane) {

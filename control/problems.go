@@ -174,6 +174,11 @@ func (m *Monitor) uplinkProblems(list []Problem, now time.Time, s *Status, u *Up
 		list = append(list, Problem{Error, where, sentence(text, u.Error), waits(u.Backlog)})
 	case u.State == Connecting && !u.Since.IsZero() && now.Sub(u.Since) > startPatience:
 		list = append(list, Problem{Warning, where, "Still connecting after " + DurationText(now.Sub(u.Since)) + ".", waits(u.Backlog)})
+	case u.State == Sending && u.Limit != "" && u.Older == 0:
+		list = append(list, Problem{
+			Warning, where, "Stream " + u.Stream + " " + strings.TrimRight(u.Limit, ".") + ".",
+			fmt.Sprintf("%s (%s) wait in the log. Raise bytes_per_day, or send less with deadband or throttle.", CountOf(u.Backlog.Records, "record"), BytesText(u.Backlog.Bytes)),
+		})
 	case u.State == Paused:
 		list = append(list, Problem{
 			Warning, where, "Paused by an operator for " + DurationText(now.Sub(u.Since)) + ": stream " + u.Stream + " is not delivered.",
@@ -258,7 +263,7 @@ func (m *Monitor) growing(list []Problem, now time.Time, s *Status, st *Stream) 
 		return list
 	}
 	for _, u := range s.Uplinks {
-		if u.Stream == st.Name && u.State != Sending {
+		if u.Stream == st.Name && (u.State != Sending || u.Limit != "") {
 			return list // said already, with its cause
 		}
 	}

@@ -154,6 +154,12 @@ type Uplink struct {
 	// Held are records refused for now, and those that wait behind them; others go on. HeldFor is why.
 	Held    uint64
 	HeldFor string
+	// Limit is what the sending waits for by the uplink's own bounds. Quota is the payload that the uplink may send a day, for
+	// all its streams together, and QuotaUsed what it has; 0 without a quota.
+	Limit            string
+	QuotaUsed, Quota uint64
+	// Older are the records of the backlog while new ones go beside it; 0 where all go in order.
+	Older uint64
 }
 
 // LaneState is how a lane does, in one word.

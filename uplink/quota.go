@@ -72,7 +72,7 @@ func (q *quota) fits(w load, wall time.Time, mono time.Duration) (int, verdict) 
 		reason: fmt.Sprintf("waits for tomorrow (0:00 UTC): daily quota of %v is used up", pipeline.Size(q.limit)),
 	}
 	if w.backlog && first <= left {
-		v.reason = fmt.Sprintf("the backlog waits: the daily quota of %v is kept for new records", pipeline.Size(q.limit))
+		v.reason = fmt.Sprintf("holds the backlog back: the rest of the daily quota of %v is kept for new records", pipeline.Size(q.limit))
 	}
 	return 0, v
 }

@@ -1,17 +1,12 @@
 package uplink
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"edgegateway/pipeline"
 	"edgegateway/wal"
-)
-
-// Backfills of a Policy.
-const (
-	InOrder   = "in_order"
-	LiveFirst = "live_first"
 )
 
 // leastPerDay is more than any record has.
@@ -43,4 +38,15 @@ func (p *Policy) From() (wal.Start, error) {
 		return nil, fmt.Errorf("%q is no place to start (want oldest, newest, or a time with its zone such as 2026-11-30T12:00:00Z)", p.Start)
 	}
 	return wal.Since(at), nil
+}
+
+// IsLiveFirst reports whether new records go out beside a backlog.
+func (p *Policy) IsLiveFirst() bool { return p.Backfill == "live_first" }
+
+// CheckOrder says why streams of an order cannot be sent by this policy; nil if they can.
+func (p *Policy) CheckOrder(o Order) error {
+	if p.IsLiveFirst() && o != OrderNone {
+		return errors.New("backfill: live_first sends new records past the backlog (want order: none for the stream, or backfill: in_order)")
+	}
+	return nil
 }

@@ -84,11 +84,14 @@ func uplinksSection(list []uplinkView) g.Node {
 		return h.Article(
 			h.Header(h.H3(g.Text(u.Name)), kind(u.Driver+" ← "+u.Stream), pill(u.Level, g.Text(u.State))),
 			note("trouble", u.Error),
+			g.If(u.Limit != "", note("trouble warning", "It "+u.Limit+".")),
 			h.Dl(
 				row("", "Last confirmation", lastAck(u.LastAck)),
 				row("", "Confirmed", g.Text(u.Acked+" "), h.I(g.Text(u.Rate+"/s"))),
 				g.If(u.Next.isSet(), row("", "Next try", g.Text("in "), until(u.Next))),
 				backlog(u.Backlog),
+				figure("", "Of these", u.Older),
+				figure("", "Sent today", u.Quota),
 				figure("warning", "Held back", u.Held),
 				figure("warning", "Dead letters", u.DeadLetters)))
 	})

@@ -74,6 +74,7 @@ type uplinkView struct {
 	Rate, Acked          string
 	Backlog              backlogView
 	DeadLetters, Held    string
+	Limit, Quota, Older  string
 }
 
 type streamView struct {
@@ -235,6 +236,13 @@ func viewUplink(u *control.Uplink, now time.Time) uplinkView {
 	}
 	if u.DeadLetters > 0 {
 		v.DeadLetters = control.CountText(u.DeadLetters)
+	}
+	v.Limit = u.Limit
+	if u.Quota > 0 {
+		v.Quota = control.BytesText(u.QuotaUsed) + " of " + control.BytesText(u.Quota)
+	}
+	if u.Older > 0 {
+		v.Older = control.CountOf(u.Older, "older record") + ", beside new ones"
 	}
 	if u.Held > 0 {
 		v.Held = control.CountText(u.Held)

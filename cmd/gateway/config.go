@@ -188,6 +188,10 @@ func (c *Config) checkPromise(add func(path, format string, args ...any), path, 
 	if err := uplink.CheckPromise(component.Settings.(uplink.Driver), promise); err != nil {
 		add(path+".delivery", "uplink %s (%s) cannot keep %s with order %s: %v", name, component.Driver, s.Delivery, s.Order, err)
 	}
+	policy := policyOf(component.Settings)
+	if err := policy.CheckOrder(promise.Order); err != nil {
+		add(path+".order", "uplink %s (%s) has %v", name, component.Driver, err)
+	}
 	if lane, ok := c.Lanes[s.Lane]; ok && lane.WhenFull != "block" && promise.Delivery == uplink.ExactlyOnce {
 		add(path+".delivery", "lane %s drops records when it is full, so %s cannot be exactly once (want when_full: block)", s.Lane, stream)
 	}

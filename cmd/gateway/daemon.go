@@ -37,6 +37,7 @@ type gateway struct {
 	devices  []*deviceRun
 	links    []*linkRun
 	again    []*linkRun // send the dead letters of links again; each runs once it is needed
+	limits   map[string]*uplink.Limiter // by uplink; nil ones bound nothing
 	monitor  *control.Monitor
 
 	page atomic.Pointer[webui.Server]
@@ -72,11 +73,11 @@ type linkRun struct {
 
 	mu     sync.Mutex // guards the two below; nil until the lane is open
 	cursor *wal.Cursor
-	runner *uplink.Runner
+	runner carrier
 }
 
 func newGateway(c *Config, log *slog.Logger) (*gateway, error) {
-	for _, dir := range []string{"lanes", "choices"} {
+	for _, dir := range []string{"lanes", "choices", "quota"} {
 		if err := os.MkdirAll(filepath.Join(c.Gateway.StateDir, dir), 0o750); err != nil {
 			log.Error("state folder cannot be made, nothing is stored", "err", err)
 		}
@@ -86,6 +87,7 @@ func newGateway(c *Config, log *slog.Logger) (*gateway, error) {
 		return nil, err
 	}
 	g := &gateway{config: c, log: log, started: time.Now(), epochs: epochs, pauses: openPauses(c.Gateway.StateDir, log)}
+	g.limiters()
 	var streams []pipeline.Stream
 	laneNames := slices.Sorted(maps.Keys(c.Lanes))
 	for _, name := range laneNames {
@@ -193,6 +195,9 @@ func (g *gateway) run(ctx context.Context) error {
 	sources.Wait()
 	stopLinks()
 	links.Wait()
+	for _, l := range g.limits {
+		l.Close()
+	}
 	stopRest()
 	rest.Wait()
 	for _, l := range g.lanes {

@@ -48,6 +48,7 @@ var owners = []string{
 	"device/mqtt: (*Broker).Run",
 	"device/mqtt: (*guard).admit",  // guard.Close waits
 	"device/mqtt: (*guard).handle", // guard.Close waits
+	"uplink: (*LiveFirst).Run",
 	"uplink: (*Runner).session",
 	"uplink/nats: (*Config).open", // session.Close waits
 	"wal: (*Log).prepare",         // the committer waits, at the latest in end

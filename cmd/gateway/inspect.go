@@ -96,7 +96,14 @@ func printReport(w io.Writer, r *wal.Report) error {
 	}
 	fmt.Fprintln(t, "  CURSOR\tSTREAM\tUP TO\tBACKLOG\t\t")
 	for _, c := range r.Cursors {
-		fmt.Fprintf(t, "  %s\t%s\t%d\t%d\t\t\n", c.Uplink, c.Stream, c.Seq, c.Lag.Records)
+		name, after, second := wal.ParseSplit(c.Uplink)
+		switch { // new records go beside a backlog (backfill: live_first)
+		case second:
+			name += fmt.Sprintf(" (new records, from %d)", after+1)
+		case c.Until > 0:
+			name += fmt.Sprintf(" (backlog, to %d)", c.Until)
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%d\t%d\t\t\n", name, c.Stream, c.Seq, c.Lag.Records)
 	}
 	err := t.Flush()
 	for _, d := range r.Ranges {

@@ -69,7 +69,11 @@ func (g *gateway) attach(ctx context.Context, l *laneRun) *attached {
 
 // start opens the cursor of an uplink and runs it for as long as the lane does.
 func (g *gateway) start(a *attached, k *linkRun) error {
-	cursor, err := a.log.Cursor(k.uplink, k.stream, wal.Oldest) // what is sent again always begins there
+	from, err := k.from()
+	if err != nil {
+		return err
+	}
+	cursor, err := a.log.Cursor(k.uplink, k.stream, from)
 	if err != nil {
 		return err
 	}
@@ -79,10 +83,14 @@ func (g *gateway) start(a *attached, k *linkRun) error {
 		cursor.Close()
 		return wal.ErrClosed
 	}
-	runner := k.start(cursor, g.config.Gateway.StateDir, g.pauses, uplink.Env{
+	runner, err := g.carry(k, a.log, cursor, uplink.Env{
 		Gateway: g.config.Gateway.ID, Stream: k.stream, Route: k.route, Epoch: a.log.Epoch(),
 		Uplink: k.uplink, Driver: k.driver, Log: k.log, Promise: k.promise, Claims: &k.claims,
 	})
+	if err != nil {
+		cursor.Close()
+		return err
+	}
 	a.runners.Go(func() {
 		err := runner.Run(a.ctx)
 		if err != nil {
@@ -157,22 +165,25 @@ func (g *gateway) keepLane(ctx, linkCtx context.Context, l *laneRun, a *attached
 	}
 }
 
-// start makes the runner. Whether it begins paused is asked under the mutex, so that a pause at this moment finds the one or the
+// carry makes what carries the stream. Whether it begins paused is asked under the mutex, so that a pause at this moment finds the one or the
 // other.
-func (k *linkRun) start(cursor *wal.Cursor, stateDir string, pauses *pauseFile, env uplink.Env) *uplink.Runner {
+func (g *gateway) carry(k *linkRun, log *wal.Log, cursor *wal.Cursor, env uplink.Env) (carrier, error) {
+	stateDir := g.config.Gateway.StateDir
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.cursor = cursor
-	k.runner = uplink.New(uplink.RunnerConfig{
-		Driver: k.Driver, Env: env, Cursor: cursor, Paused: pauses.has(k.uplink),
+	c, err := k.carrier(log, cursor, uplink.RunnerConfig{
+		Driver: k.Driver, Env: env, Cursor: cursor, Paused: g.pauses.has(k.uplink), Limiter: g.limits[k.uplink],
 		Choice: func() uplink.Choice { return takeChoice(stateDir, k.stream, k.uplink, k.log) },
 		Mark:   mark{choicePath(stateDir, k.stream, k.uplink) + ".ahead"},
 	})
-	return k.runner
+	if err == nil {
+		k.cursor, k.runner = cursor, c
+	}
+	return c, err
 }
 
 // runs returns the runner, or nil where the uplink does not run.
-func (k *linkRun) runs() *uplink.Runner {
+func (k *linkRun) runs() carrier {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.runner

@@ -32,7 +32,9 @@ func (g *gateway) gather() control.Status {
 	for _, k := range g.again {
 		// It is there once somebody has sent dead letters again, and runs where that is not all done.
 		if k.runs() != nil {
-			s.Uplinks = append(s.Uplinks, k.status())
+			u := k.status()
+			u.QuotaUsed, u.Quota = g.limits[k.uplink].Quota()
+			s.Uplinks = append(s.Uplinks, u)
 		}
 	}
 	s.Unrouted, s.Credentials = g.pipeline.Unrouted(), g.secrets.list()
@@ -47,6 +49,7 @@ func (g *gateway) gather() control.Status {
 	}
 	for _, k := range g.links {
 		u := k.status()
+		u.QuotaUsed, u.Quota = g.limits[k.uplink].Quota()
 		s.Uplinks = append(s.Uplinks, u)
 		if b := backlogs[k.stream]; u.Backlog.Records >= b.Records {
 			backlogs[k.stream] = u.Backlog
@@ -170,7 +173,8 @@ func (k *linkRun) status() control.Uplink {
 	s.State = linkStates[st.State]
 	s.Since, s.Error, s.NextTry, s.LastAck, s.Acked = st.Since, st.Error, st.NextTry, st.LastAck, st.Acked
 	s.Held, s.HeldFor = uint64(max(st.Held, 0)), st.HeldFor
-	lag := cursor.Lag()
+	lag, older := lag(runner, cursor)
+	s.Limit, s.Older = st.Limit, older
 	s.Backlog = control.Backlog{Records: lag.Records, Bytes: lag.Bytes}
 	if lag.Records > 0 && !lag.Oldest.IsZero() {
 		s.Backlog.Age = max(time.Since(lag.Oldest), 0)

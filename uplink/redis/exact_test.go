@@ -289,13 +289,16 @@ func TestADeadLetterAtTheEndMovesTheFarCursor(t *testing.T) {
 	g.append(5)
 	log.Append(tooLarge())
 	g.settle()
-	g.stop()
+	g.stop() // mostly before the far cursor has passed it: the next session sees to that
 	g = run(t, driver, log, "")
-	g.append(0)
-	g.settle()
+	for deadline := time.Now().Add(patient); f.Get(t.Context(), "{k}:cursor").Val() != "7-6"; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("cursor %q, want 7-6", f.Get(t.Context(), "{k}:cursor").Val())
+		}
+	}
 	g.stop()
-	if got := f.Get(t.Context(), "{k}:cursor").Val(); got != "7-6" || len(log.Letters()) != 1 || log.Again() != 0 {
-		t.Errorf("cursor %q, letters %v, %d given out again; want 7-6, one, none", got, log.Letters(), log.Again())
+	if len(log.Letters()) != 1 || log.Again() != 0 {
+		t.Errorf("letters %v, %d given out again; want one, none", log.Letters(), log.Again())
 	}
 	f.holds("stream", "k", 5)
 }

@@ -45,7 +45,7 @@ const (
 
 // Check implements pipeline.Checker.
 func (c *Config) Check() []pipeline.Problem {
-	var problems []pipeline.Problem
+	problems := uplink.CheckPolicy("sending", &c.Sending)
 	mistake := func(path, text string) { problems = append(problems, pipeline.Problem{Path: path, Text: text}) }
 	template := c.Key
 	switch c.As {
