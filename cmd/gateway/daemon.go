@@ -36,7 +36,7 @@ type gateway struct {
 	lanes    []*laneRun
 	devices  []*deviceRun
 	links    []*linkRun
-	again    []*linkRun // send the dead letters of links again; each runs once it is needed
+	again    []*linkRun                 // send the dead letters of links again; each runs once it is needed
 	limits   map[string]*uplink.Limiter // by uplink; nil ones bound nothing
 	monitor  *control.Monitor
 
