@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"edgegateway/pipeline"
+	"edgegateway/uplink"
 	"edgegateway/wal"
 )
 
@@ -64,6 +65,11 @@ func (g *gateway) resend(ctx context.Context, l *laneRun, letters []wal.DeadLett
 			first.Uplink, baseStream(first.Stream))
 	}
 	k := g.again[i]
+	for i := range letters {
+		if err := g.isPassed(&letters[i]); err != nil {
+			return 0, err
+		}
+	}
 	l.mu.Lock()
 	a := l.running
 	l.mu.Unlock()
@@ -101,6 +107,21 @@ func (g *gateway) resend(ctx context.Context, l *laneRun, letters []wal.DeadLett
 		}
 	}
 	return sent, failed
+}
+
+// isPassed refuses to send a dead letter again while the far cursor may not have passed it: with exactly_once, until the uplink that
+// was refused is connected again after a kill. Without its letter the record would count as lost there, and be sent once more.
+func (g *gateway) isPassed(d *wal.DeadLetter) error {
+	for _, k := range g.allLinks() {
+		if k.uplink != d.Uplink || k.stream != d.Stream || k.promise.Delivery != uplink.ExactlyOnce {
+			continue
+		}
+		if r := k.runs(); r == nil || r.Status().State != uplink.Sending {
+			return fmt.Errorf("uplink %s is not connected for stream %s, and with exactly_once its far cursor has to pass a dead letter before it is sent again "+
+				"(mend or resume the uplink first)", d.Uplink, d.Stream)
+		}
+	}
+	return nil
 }
 
 // againBatch is what sends a dead letter again.

@@ -24,6 +24,7 @@ import (
 	"edgegateway/control"
 	"edgegateway/pipeline"
 	"edgegateway/test/rig"
+	"edgegateway/uplink"
 	"edgegateway/wal"
 )
 
@@ -271,8 +272,15 @@ func TestARefusedRecordIsSentAgainOnce(t *testing.T) {
 			}
 
 			server.Stop()
+			if delivery == "exactly_once" {
+				eventually(t, "it is noticed", func() bool { return s.g.again[0].runs().Status().State == uplink.Waiting })
+				if text := s.call(exitOther, "deadletters", "resend", "far/main!far/2"); !strings.Contains(text, "is not connected") {
+					t.Errorf("a resend whose far cursor is not known: %s", text)
+				}
+			}
 			server.SetSettings("")
 			server.Start()
+			eventually(t, "it is connected again", func() bool { return s.g.again[0].runs().Status().State == uplink.Sending })
 			s.call(exitOK, "deadletters", "resend", "far/main!far/2")
 			after := copyDir(t, lane.dir)
 			s.lettersBecome()
