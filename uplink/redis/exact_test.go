@@ -172,27 +172,6 @@ func TestTheOlderOfTwoGatewaysIsFencedAndSaysSo(t *testing.T) {
 	})
 }
 
-func TestTheOlderGatewayLearnsOfTheNewerWhileItIsIdle(t *testing.T) {
-	bothKinds(t, func(t *testing.T, f far, as string, driver func() uplink.Driver, _ *rig.Server) {
-		older := run(t, driver(), uplinktest.NewLog(), "")
-		older.send(100)
-		newer := run(t, driver(), uplinktest.NewLog(), "")
-		newer.append(150)
-		newer.settle()
-		begun := time.Now()
-		s := older.says("another gateway with the id gw1 writes this " + as)
-		if d := time.Since(begun); d > 10*time.Second || !s.Config {
-			t.Errorf("Status = %+v after %v, want an error that a person must mend within 10 s", s, d)
-		}
-		newer.send(50)
-		time.Sleep(4 * time.Second) // both are asked, or try again
-		if s := newer.Status(); s.Error != "" {
-			t.Errorf("the newer says %q, want nothing", s.Error)
-		}
-		f.holds(as, "k", 200)
-	})
-}
-
 func TestAFenceThatIsAsOldAsOursAndAnothersIsNotTakenBack(t *testing.T) {
 	server := rig.Redis(t)
 	f := far{connect(t, server.Addr), t}
