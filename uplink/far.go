@@ -111,6 +111,7 @@ func (r *Runner) fit(ctx context.Context, far Resumer) error {
 			return err
 		}
 		if p.Refused(at.Seq, seq) { // they were never sent, and the far cursor was to pass them when the last session ended
+			r.log.Info("the far cursor passes dead letters", "first", at.Seq+1, "last", seq)
 			return far.Reset(ctx, own)
 		}
 		// Letters that were purged meanwhile are sent again, too: the far side has none of them.

@@ -2,10 +2,12 @@ package uplink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"edgegateway/wal"
@@ -74,6 +76,10 @@ type RunnerConfig struct {
 	MaxRecords int
 	MaxBytes   int
 	Timing     Timing
+	// Paused is how it begins; see Pause.
+	Paused bool
+	// Limiter is shared by all Runners of the uplink; nil for no bounds.
+	Limiter *Limiter
 	// Policy is what is common to all drivers; the zero value means that of the driver's own config.
 	Policy Policy
 }
@@ -82,6 +88,10 @@ type RunnerConfig struct {
 type Runner struct {
 	cfg RunnerConfig
 	log *slog.Logger
+
+	renew   chan struct{} // see Reconnect; holds one
+	resumed chan struct{} // see Resume; holds one
+	backlog atomic.Bool   // new records go beside, and first
 
 	search search          // for a refused record; this and tries are guarded by the flight's mutex
 	tries  map[uint64]*try // of records without an outcome
@@ -96,6 +106,8 @@ type Runner struct {
 	attempt  uint64 // the record of status.Attempts
 	heldSaid string // the last line about a held record
 	said     string // the last line about the connection, so that an outage of days is one line
+	paused   bool
+	endTurn  context.CancelFunc
 }
 
 // New returns a Runner that has not begun: Run does.
@@ -117,7 +129,7 @@ func New(cfg RunnerConfig) *Runner {
 	if p, ok := cfg.Driver.(HasPolicy); ok && cfg.Policy == (Policy{}) && p.SendingPolicy() != nil {
 		cfg.Policy = *p.SendingPolicy()
 	}
-	r := &Runner{cfg: cfg, log: cfg.Env.Log, tries: map[uint64]*try{}}
+	r := &Runner{cfg: cfg, log: cfg.Env.Log, tries: map[uint64]*try{}, renew: make(chan struct{}, 1), resumed: make(chan struct{}, 1), paused: cfg.Paused}
 	if p, ok := cfg.Cursor.(Position); ok {
 		_, r.reach = p.Position()
 	}
@@ -132,18 +144,32 @@ func New(cfg RunnerConfig) *Runner {
 }
 
 // Run sends until ctx ends, and then returns nil after at most Timing.Drain and one Session.Close. It returns an error
-// only where the log itself gives no more records: wal.ErrStopped, wal.ErrClosed or wal.ErrDamaged, wrapped.
+// only where the log itself gives no more records: wal.ErrStopped, wal.ErrClosed, wal.ErrDamaged or wal.ErrEnd, wrapped.
 func (r *Runner) Run(ctx context.Context) error {
 	failures := 0
 	for ctx.Err() == nil {
-		r.enter(Connecting, time.Time{})
-		end := r.session(ctx)
+		turn, over := r.turn(ctx)
+		if ctx.Err() != nil {
+			over()
+			break
+		}
+		end := r.session(turn)
+		paused := turn.Err() != nil
 		switch {
+		case errors.Is(end.log, wal.ErrEnd):
+			over()
+			r.enter(Stopped, time.Time{})
+			return end.log
 		case end.log != nil:
+			over()
 			err := fmt.Errorf("read the log: %w", end.log)
 			r.stopped(err)
 			return err
-		case ctx.Err() != nil || end.err == nil: // told to stop, or a session ended to look for a refused record
+		case paused || end.err == nil: // told to stop, or a session ended to look for a refused record
+			over()
+			if paused {
+				failures = 0
+			}
 			continue
 		}
 		if end.acked {
@@ -156,9 +182,12 @@ func (r *Runner) Run(ctx context.Context) error {
 		}
 		r.failed(end.err, time.Now().Add(pause))
 		select {
-		case <-ctx.Done():
+		case <-turn.Done():
+			failures = 0
 		case <-time.After(pause):
+		case <-r.renew:
 		}
+		over()
 	}
 	r.stopped(nil)
 	return nil

@@ -14,6 +14,7 @@ func (*Config) Keeps(p uplink.Promise) error {
 	switch p.Delivery {
 	case uplink.ExactlyOnce:
 		return errors.New("its transactions are still under test (want at_least_once; the header record-id tells a repeat)")
+	case uplink.AtLeastOnce:
 	case uplink.EffectivelyOnce:
 		return errors.New("the broker does not know a record by its id, so one that was in doubt at a crash arrives again " +
 			"(want at_least_once; the header record-id tells a repeat)")

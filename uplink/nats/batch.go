@@ -99,6 +99,9 @@ func (s *batchSession) sendBatch(ctx context.Context, recs []uplink.Record, repo
 		m := s.data(rec, c)
 		size := headerSize(m.Header) + len(m.Data)
 		if refused = s.tooLarge(m, size); refused != nil {
+			if s.isDead() { // the limit is that of a connection which is no more
+				return 0, nil, s.failure()
+			}
 			break
 		}
 		if err := s.publish(ctx, m); err != nil {

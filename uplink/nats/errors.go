@@ -93,6 +93,8 @@ func (l *link) explain(err error) error {
 		return config("%s: the credentials were revoked", l.address)
 	case errors.Is(err, nats.ErrPermissionViolation):
 		return config("the account may not do this (want the right to publish to %s and to $JS.API.>): %w", l.subject, err)
+	case errors.Is(err, nats.ErrNoInfoReceived):
+		return config("%s is no NATS server (want the address and port of one)", l.address)
 	case errors.Is(err, nats.ErrSecureConnRequired):
 		return config("%s wants TLS (want tls.enabled: true)", l.address)
 	case errors.Is(err, nats.ErrSecureConnWanted):

@@ -48,7 +48,7 @@ func suite(mode uplink.Delivery, options rig.NATSOptions) uplinktest.Suite {
 		},
 		Access: func(_ testing.TB, addr, place string) (uplink.Driver, func(), func()) {
 			cfg := driver(addr, place)
-			cfg.User, cfg.Password = "gw", "open"
+			cfg.User, cfg.Password = "gw", pipeline.NewSecret("open")
 			return cfg, func() { server.Reload(whoMay("")) }, func() { server.Reload(whoMay(gwMay)) }
 		},
 	}
