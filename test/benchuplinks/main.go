@@ -82,7 +82,7 @@ func (b *bench) all(ctx context.Context, only []string) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // it is thrown away
 	for _, f := range fars() {
 		if len(only) > 0 && !slices.Contains(only, f.name) {
 			continue
