@@ -20,3 +20,12 @@ func (c *Config) Keeps(p uplink.Promise) error {
 	}
 	return nil
 }
+
+// InFlight implements uplink.Roomy. Each record is confirmed by itself, so many are on their way to keep the line busy; the
+// library stalls at maxPending, which is more.
+func (c *Config) InFlight(p uplink.Promise) (records, bytes int) {
+	if p.Delivery == uplink.ExactlyOnce {
+		return 0, 0
+	}
+	return maxPending * 3 / 4, 0
+}

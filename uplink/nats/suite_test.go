@@ -63,14 +63,17 @@ func streamFor(mode uplink.Delivery, place string) jetstream.StreamConfig {
 }
 
 func TestSuiteAtLeastOnce(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	uplinktest.Run(t, suite(uplink.AtLeastOnce, rig.NATSOptions{}))
 }
 
 func TestSuiteEffectivelyOnce(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	uplinktest.Run(t, suite(uplink.EffectivelyOnce, rig.NATSOptions{}))
 }
 
 func TestSuiteExactlyOnce(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	uplinktest.Run(t, suite(uplink.ExactlyOnce, rig.NATSOptions{}))
 }
 

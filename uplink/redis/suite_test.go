@@ -46,12 +46,23 @@ func suite(as string, mode uplink.Delivery) uplinktest.Suite {
 	return s
 }
 
-func TestSuiteAtLeastOnce(t *testing.T) { uplinktest.Run(t, suite("stream", uplink.AtLeastOnce)) }
+func TestSuiteAtLeastOnce(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	uplinktest.Run(t, suite("stream", uplink.AtLeastOnce))
+}
+
 func TestSuiteEffectivelyOnce(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	uplinktest.Run(t, suite("stream", uplink.EffectivelyOnce))
 }
-func TestSuiteExactlyOnce(t *testing.T) { uplinktest.Run(t, suite("stream", uplink.ExactlyOnce)) }
+
+func TestSuiteExactlyOnce(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	uplinktest.Run(t, suite("stream", uplink.ExactlyOnce))
+}
+
 func TestSuiteOfListsExactlyOnce(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	uplinktest.Run(t, suite("list", uplink.ExactlyOnce))
 }
 

@@ -44,21 +44,21 @@ func (b *bench) proxy() *Proxy {
 	return p
 }
 
-func slowLine(t *testing.T, b *bench) {
+func slowLine(_ *testing.T, b *bench) {
 	b.proxy().Slow(60*time.Millisecond, 200<<10)
 	b.append(1500)
 	b.carries()
 }
 
 // latency and narrow have the timing of a real gateway: what they find out is whether its patience fits such a line.
-func latency(t *testing.T, b *bench) {
+func latency(_ *testing.T, b *bench) {
 	b.proxy().Slow(time.Second, 0) // there and back
 	b.timing = uplink.Timing{}
 	b.append(300)
 	b.carries()
 }
 
-func narrow(t *testing.T, b *bench) {
+func narrow(_ *testing.T, b *bench) {
 	b.proxy().Slow(0, 10_000)
 	b.timing = uplink.Timing{}
 	b.append(long(300, 6000)) // 12 s, or as much as is in flight at once and more

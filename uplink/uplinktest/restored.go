@@ -147,7 +147,7 @@ func (b *bench) life(dir string) *life {
 	return l
 }
 
-func (l *life) run() { l.stop = l.bench.start(l.runner) }
+func (l *life) run() { l.stop = l.start(l.runner) }
 
 func (l *life) append(from, to int) {
 	l.Helper()
