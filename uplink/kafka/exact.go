@@ -45,6 +45,7 @@ type exact struct {
 type hooks struct {
 	committed func()
 	outside   bool
+	logger    kgo.Logger
 }
 
 // openExact fences older sessions, makes sure that nothing of theirs can still become visible, and reads the far cursor, in
@@ -74,7 +75,7 @@ func (c *Config) openExact(ctx context.Context, env uplink.Env, h hooks) (_ *exa
 	}
 	if s.client, err = kgo.NewClient(append(append(slices.Clip(s.options), c.produce(s.takes)...),
 		kgo.TransactionalID(s.id), kgo.TransactionTimeout(transactionTimeout), kgo.ProducerLinger(2*time.Millisecond),
-		kgo.RecordPartitioner(partitioner()))...); err != nil {
+		kgo.RecordPartitioner(partitioner()), kgo.WithLogger(h.logger))...); err != nil {
 		return nil, uplink.Config(fmt.Errorf("settings: %w", err))
 	}
 	s.admin = kadm.NewClient(s.client)

@@ -1,9 +1,9 @@
-//go:build kafka_exactly_once
-
 package kafka
 
 import (
 	"context"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"edgegateway/uplink"
 )
@@ -14,9 +14,10 @@ type Exactly struct {
 	*Config
 	Committed func()
 	Outside   bool
+	Logger    kgo.Logger // of the client that produces; nil for none
 }
 
 func (e Exactly) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
 	env.Promise = uplink.Promise{Delivery: uplink.ExactlyOnce, Order: uplink.OrderStrict}
-	return e.openExact(ctx, env, hooks{committed: e.Committed, outside: e.Outside})
+	return e.openExact(ctx, env, hooks{committed: e.Committed, outside: e.Outside, logger: e.Logger})
 }
