@@ -19,7 +19,8 @@ func (c FarCursor) String() string { return fmt.Sprintf("%d/%d", c.Epoch, c.Seq)
 // nobody else moves it while the session lives.
 type Resumer interface {
 	Far() FarCursor
-	// Reset moves the far cursor, up or down, because the operator has said so.
+	// Reset moves the far cursor: up, over dead letters, and in either direction because the operator has said so. Nothing is in
+	// flight then, and the records sent afterwards follow the new cursor.
 	Reset(ctx context.Context, to FarCursor) error
 }
 
@@ -44,6 +45,10 @@ type Position interface {
 	Pass(seq uint64) error
 	// Back moves the cursor down to seq, or returns wal.ErrGone where the log has the records behind it no more.
 	Back(seq uint64) error
+	// Sync waits until all outcomes given so far are on stable storage.
+	Sync(ctx context.Context) error
+	// Refused reports whether all records behind from, up to to, are dead letters that the log still has.
+	Refused(from, to uint64) bool
 }
 
 // resume brings the cursor and the far cursor together, before anything is sent (DESIGN.md 3.5).
@@ -75,6 +80,13 @@ func (r *Runner) resume(ctx context.Context, far Resumer) error {
 	case at.Seq > seq:
 		return p.Pass(at.Seq) // they were stored, and the crash came before the log knew
 	case at.Seq < seq:
+		if err := p.Sync(ctx); err != nil {
+			return err
+		}
+		if p.Refused(at.Seq, seq) { // they were never sent, and the far cursor was to pass them when the last session ended
+			return far.Reset(ctx, own)
+		}
+		// Letters that were purged meanwhile are sent again, too: the far side has none of them.
 		switch err := p.Back(at.Seq); {
 		case err == nil:
 			r.log.Warn("the far side has lost records, they are sent again", "first", at.Seq+1, "last", seq)

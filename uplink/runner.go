@@ -15,9 +15,9 @@ import (
 type Cursor interface {
 	// Read returns the next records, at least one, and waits for them until ctx ends.
 	Read(ctx context.Context, maxRecords, maxBytes int) ([]wal.Record, error)
-	// Done and Drop give records their final outcome: confirmed, or refused for good.
+	// Done and Refuse give records their final outcome: confirmed, or refused for good.
 	Done(recs ...wal.Record)
-	Drop(r wal.Record, reason string)
+	Refuse(r wal.Record, why wal.Refusal)
 	// Rewind makes Read begin again at the first record without an outcome.
 	Rewind()
 }
@@ -31,6 +31,8 @@ type Timing struct {
 	Stall     time.Duration // a session with records in flight and no outcome for so long is given up; 30 s
 	Open      time.Duration // bound of Driver.Open; 30 s
 	Drain     time.Duration // how long a stop waits for outcomes of records in flight; 1 s
+	Fenced    time.Duration // first pause after another instance has taken the session's place; 10 times ConfigMax. It doubles
+	Watch     time.Duration // how often an idle session that is a Watcher is asked; 3 s
 }
 
 func (t Timing) withDefaults() Timing {
@@ -45,10 +47,14 @@ func (t Timing) withDefaults() Timing {
 		{&t.Stall, 30 * time.Second},
 		{&t.Open, 30 * time.Second},
 		{&t.Drain, time.Second},
+		{&t.Watch, 3 * time.Second},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value
 		}
+	}
+	if t.Fenced <= 0 {
+		t.Fenced = 10 * t.ConfigMax
 	}
 	return t
 }
@@ -66,6 +72,8 @@ type RunnerConfig struct {
 	MaxRecords int
 	MaxBytes   int
 	Timing     Timing
+	// Policy is what is common to all drivers; the zero value means that of the driver's own config.
+	Policy Policy
 }
 
 // Runner carries one stream to one uplink. Its methods may be called from any goroutine; Run once.
@@ -73,11 +81,15 @@ type Runner struct {
 	cfg RunnerConfig
 	log *slog.Logger
 
-	alone uint64 // records up to this number are sent one at a time; used by Run only
+	search search          // for a refused record; this and tries are guarded by the flight's mutex
+	tries  map[uint64]*try // of records without an outcome
+	fenced int             // how often another instance has taken our place; used by Run only
 
-	mu     sync.Mutex // guards the fields below
-	status Status
-	said   string // the last line about the connection, so that an outage of days is one line
+	mu       sync.Mutex // guards the fields below
+	status   Status
+	attempt  uint64 // the record of status.Attempts
+	heldSaid string // the last line about a held record
+	said     string // the last line about the connection, so that an outage of days is one line
 }
 
 // New returns a Runner that has not begun: Run does.
@@ -93,7 +105,10 @@ func New(cfg RunnerConfig) *Runner {
 	if cfg.Env.Log == nil {
 		cfg.Env.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{cfg: cfg, log: cfg.Env.Log}
+	if p, ok := cfg.Driver.(HasPolicy); ok && cfg.Policy == (Policy{}) && p.SendingPolicy() != nil {
+		cfg.Policy = *p.SendingPolicy()
+	}
+	r := &Runner{cfg: cfg, log: cfg.Env.Log, tries: map[uint64]*try{}}
 	r.status = Status{State: Connecting, Since: time.Now()}
 	return r
 }
@@ -110,7 +125,7 @@ func (r *Runner) Run(ctx context.Context) error {
 			err := fmt.Errorf("read the log: %w", end.log)
 			r.stopped(err)
 			return err
-		case ctx.Err() != nil || end.err == nil: // told to stop, or a session ended to single out a refused record
+		case ctx.Err() != nil || end.err == nil: // told to stop, or a session ended to look for a refused record
 			continue
 		}
 		if end.acked {
@@ -118,6 +133,9 @@ func (r *Runner) Run(ctx context.Context) error {
 		}
 		failures++
 		pause := r.pause(failures, IsConfig(end.err))
+		if IsFenced(end.err) {
+			pause = r.fencedPause()
+		}
 		r.failed(end.err, time.Now().Add(pause))
 		select {
 		case <-ctx.Done():
@@ -142,4 +160,15 @@ func (r *Runner) pause(failures int, config bool) time.Duration {
 		d = min(t.ConfigMin+d, max(t.ConfigMin, t.ConfigMax))
 	}
 	return d
+}
+
+// mostFenced bounds the pause after another instance has taken the session's place.
+const mostFenced = 24 * time.Hour
+
+// fencedPause returns how long to wait after another instance has taken our place. Where the driver cannot tell that the other
+// one is still there, opening a session fences it: so the pauses double and never become short again in this life.
+func (r *Runner) fencedPause() time.Duration {
+	ceiling := min(r.cfg.Timing.Fenced<<min(r.fenced, 10), mostFenced)
+	r.fenced++
+	return ceiling + rand.N(ceiling/2+1)
 }

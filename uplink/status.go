@@ -28,6 +28,12 @@ type Status struct {
 	Dropped uint64 // records that became dead letters since the start
 	// InFlight is the number of records sent and not yet answered for.
 	InFlight int
+	// Held is the number of records that the far side has refused for now, and of those that wait behind them for their key:
+	// with order: key or none only. Others go on. HeldFor is why the last of them was refused.
+	Held    int
+	HeldFor string
+	// Attempts is how often the far side has refused the record that it refused last; 0 when that has its outcome.
+	Attempts int
 }
 
 // Status returns a consistent picture.
@@ -77,7 +83,7 @@ func (r *Runner) stopped(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.enterLocked(Stopped, time.Time{})
-	r.status.InFlight = 0
+	r.status.InFlight, r.status.Held = 0, 0
 	if err == nil {
 		r.sayLocked(r.log.Info, "uplink stopped", "")
 		return
@@ -108,10 +114,33 @@ func (r *Runner) dropped(seq uint64, reason string) {
 	}
 }
 
-func (r *Runner) inFlight(n int) {
+func (r *Runner) inFlight(n, held int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.status.InFlight = n
+	r.status.InFlight, r.status.Held = n, held
+	if held == 0 {
+		r.status.HeldFor = ""
+	}
+}
+
+// holding notes that a record is held, and says so once for each reason.
+func (r *Runner) holding(seq uint64, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.HeldFor = reason
+	if r.heldSaid != reason {
+		r.heldSaid = reason
+		r.log.Warn("record refused for now, others go on", "seq", seq, "reason", reason)
+	}
+}
+
+// attempted notes how often the far side has refused a record; no attempts: it has its outcome.
+func (r *Runner) attempted(seq uint64, attempts int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if attempts > 0 || seq == r.attempt {
+		r.attempt, r.status.Attempts = seq, attempts
+	}
 }
 
 // sayLocked writes one line for a change and nothing for a repetition.

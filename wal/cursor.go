@@ -271,17 +271,19 @@ func (c *Cursor) Done(recs ...Record) {
 	c.settleLocked(from)
 }
 
-// Drop gives a record its final outcome: refused for good. It is kept as a dead letter with the reason, in the same
-// commit as the cursor.
-func (c *Cursor) Drop(r Record, reason string) {
-	if len(reason) > maxReason {
-		reason = reason[:maxReason]
-	}
+// Drop is Refuse with nothing but a reason.
+func (c *Cursor) Drop(r Record, reason string) { c.Refuse(r, Refusal{Reason: reason}) }
+
+// Refuse gives a record its final outcome: refused for good. It is kept as a dead letter with what is known of the refusal,
+// in the same commit as the cursor.
+func (c *Cursor) Refuse(r Record, why Refusal) {
+	why.Reason, why.Driver = why.Reason[:min(len(why.Reason), maxReason)], why.Driver[:min(len(why.Driver), maxName)]
 	c.mu.Lock()
 	from := c.win.done
 	if !c.win.marked(r.Seq) && r.Seq <= c.win.high {
 		d := DeadLetter{
-			Uplink: c.uplink, Stream: c.name, Seq: r.Seq, Time: r.Time, Refused: time.Now(), Reason: reason, Data: r.Data,
+			Uplink: c.uplink, Stream: c.name, Seq: r.Seq, Time: r.Time, Refused: time.Now(), Data: r.Data,
+			Reason: why.Reason, Driver: why.Driver, Attempts: why.Attempts,
 		}
 		c.letters = append(c.letters, d)
 		if c.letterB += len(d.Data) + letterOverhead; c.letterB > 2*maxLetters {

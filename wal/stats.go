@@ -234,6 +234,14 @@ func (l *Log) isOpen(id uint32) bool {
 // change makes a commit with what fn does to it, and waits. fn runs on the committer, again when the disk was full.
 func (l *Log) change(fn func(*txn)) error {
 	done := make(chan error, 1)
+	if err := l.queueChange(fn, done); err != nil {
+		return err
+	}
+	return <-done
+}
+
+// queueChange has the next commit do fn; done, which has room for it, gets what comes of that.
+func (l *Log) queueChange(fn func(*txn), done chan<- error) error {
 	l.mu.Lock()
 	switch {
 	case l.closing:
@@ -246,7 +254,7 @@ func (l *Log) change(fn func(*txn)) error {
 	l.pushLocked(&item{change: fn, done: func(err error) { done <- err }})
 	l.mu.Unlock()
 	l.wake()
-	return <-done
+	return nil
 }
 
 func cursorKey(id uint32) string {
