@@ -51,41 +51,6 @@ func makeStream(t testing.TB, addr string, cfg jetstream.StreamConfig) jetstream
 	return s
 }
 
-func exactSuite(driver func(addr, place string) uplink.Driver) uplinktest.Suite {
-	return uplinktest.Suite{
-		Server:  func(tb rig.TB) *rig.Server { return rig.NATS(tb, rig.NATSOptions{}) },
-		Prepare: func(t testing.TB, addr, place string) { makeStream(t, addr, atomic(place)) },
-		Driver:  driver,
-		Read:    read,
-		Resumes: true,
-		Refused: func() pipeline.Message {
-			return pipeline.Message{Topic: "boiler/log", Value: pipeline.Bytes([]byte(strings.Repeat("x", 5000)))}
-		},
-	}
-}
-
-func TestSuiteExactlyOnce(t *testing.T) {
-	uplinktest.Run(t, exactSuite(func(addr, place string) uplink.Driver {
-		cfg := at(addr, place)
-		cfg.Batch = 200 // on the slow line one takes less than half the time after which the suite's runner gives up
-		return exactlyOnce(cfg)
-	}))
-}
-
-func TestNoKillDoublesWithExactlyOnce(t *testing.T) {
-	s := exactSuite(func(addr, place string) uplink.Driver { return exactlyOnce(at(addr, place)) })
-	if n := uplinktest.RunKills(t, s, "nats exactly_once", 12); n != 0 {
-		t.Errorf("%d records are stored twice, want none", n)
-	}
-}
-
-func TestKillsDoubleWhereTheCursorIsNotInTheBatch(t *testing.T) {
-	s := exactSuite(func(addr, place string) uplink.Driver { return nats.Loose{Config: at(addr, place)} })
-	if n := uplinktest.RunKills(t, s, "nats cursor outside the batch", 12); n == 0 && !uplinktest.IsChild() {
-		t.Error("no record is stored twice: the kills miss what exactly_once is for")
-	}
-}
-
 const epoch = 7
 
 func open(t *testing.T, d uplink.Driver) uplink.Session {

@@ -1,7 +1,6 @@
 package nats_test
 
 import (
-	"bytes"
 	"cmp"
 	"strings"
 	"testing"
@@ -10,26 +9,10 @@ import (
 	client "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"edgegateway/pipeline"
 	"edgegateway/test/rig"
-	"edgegateway/uplink"
 	"edgegateway/uplink/nats"
 	"edgegateway/uplink/uplinktest"
 )
-
-func TestSuite(t *testing.T) {
-	uplinktest.Run(t, uplinktest.Suite{
-		Server:  func(tb rig.TB) *rig.Server { return rig.NATS(tb, rig.NATSOptions{}) },
-		Prepare: prepare,
-		Driver: func(addr, place string) uplink.Driver {
-			return &nats.Config{Servers: []string{addr}, Subject: "edge.{gateway}." + place, Stream: place}
-		},
-		Read: read,
-		Refused: func() pipeline.Message {
-			return pipeline.Message{Topic: "boiler/log", Value: pipeline.Bytes(bytes.Repeat([]byte("x"), 5000))}
-		},
-	})
-}
 
 func connect(t testing.TB, addr string, options ...client.Option) jetstream.JetStream {
 	t.Helper()

@@ -9,22 +9,9 @@ import (
 
 	"edgegateway/pipeline"
 	"edgegateway/test/rig"
-	"edgegateway/uplink"
 	"edgegateway/uplink/redis"
 	"edgegateway/uplink/uplinktest"
 )
-
-func TestSuite(t *testing.T) {
-	uplinktest.Run(t, uplinktest.Suite{
-		// The smallest bound that Redis allows on a value, so that a record can be refused.
-		Server: func(tb rig.TB) *rig.Server { return rig.Redis(tb, "--proto-max-bulk-len", "1mb") },
-		Driver: func(addr, place string) uplink.Driver {
-			return &redis.Config{Address: addr, Key: "edge:{gateway}:" + place}
-		},
-		Read:    read,
-		Refused: tooLarge,
-	})
-}
 
 // largeText grows sixfold in JSON.
 var largeText = strings.Repeat("\x01", 250<<10)
