@@ -30,7 +30,7 @@ func isFenced(err error) bool {
 }
 
 // outcome turns the error of one record into its outcome.
-func (s *session) outcome(err error) uplink.Outcome {
+func (s *link) outcome(err error) uplink.Outcome {
 	switch {
 	case isRefused(err):
 		return uplink.Outcome{Verdict: uplink.Suspect, Err: s.explain(err)}
@@ -41,16 +41,16 @@ func (s *session) outcome(err error) uplink.Outcome {
 }
 
 // explain puts an error into plain words.
-func (s *session) explain(err error) error { return s.explainOf(s.topic, err) }
+func (s *link) explain(err error) error { return s.explainOf(s.topic, err) }
 
 // explainOf puts an error that is about a topic into plain words.
-func (s *session) explainOf(topic string, err error) error {
+func (s *link) explainOf(topic string, err error) error {
 	config := func(format string, args ...any) error { return uplink.Config(fmt.Errorf(format, args...)) }
 	switch {
 	case err == nil || uplink.IsConfig(err):
 		return err
 	case isFenced(err):
-		return config("another gateway with the id %s writes this stream (want an id of its own for each gateway, or the other one stopped)", s.gateway)
+		return uplink.Fenced(fmt.Errorf("another gateway with the id %s writes this stream (want an id of its own for each gateway, or the other one stopped)", s.gateway))
 	case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
 		return config("the user may not use the transactional id %s (want the rights WRITE and DESCRIBE on it)", s.id)
 	case errors.Is(err, kerr.InvalidTransactionTimeout):

@@ -1,7 +1,6 @@
 package kafka_test
 
 import (
-	"bytes"
 	"context"
 	"strings"
 	"sync"
@@ -18,52 +17,13 @@ import (
 	"edgegateway/uplink/uplinktest"
 )
 
-// outsideMode is the run in which the far cursor is written after the transaction.
-const outsideMode = "kafka-cursor-outside"
-
+// The tests below share one broker, because a broker takes long to start.
 func TestExactlyOnce(t *testing.T) {
-	var server *rig.Server
-	refused := 0
-	suite := uplinktest.Suite{
-		Server:  func(rig.TB) *rig.Server { return server },
-		Prepare: prepare,
-		Resumes: true,
-		Driver: func(addr, place string) uplink.Driver {
-			e := exactly(addr, place+"-{gateway}")
-			if e.Outside = place == outsideMode; e.Outside {
-				e.Committed = func() { time.Sleep(20 * time.Millisecond) } // a moment that a kill can find
-			}
-			return e
-		},
-		Read: readCommitted,
-		Refused: func() pipeline.Message {
-			size := 150_000 // the broker refuses it
-			if refused++; refused%2 == 0 {
-				size = 950_000 // the gateway knows that no batch takes it
-			}
-			return pipeline.Message{Topic: "boiler/log", Key: "boiler", Value: pipeline.Bytes(bytes.Repeat([]byte("x"), size))}
-		},
-		Interruptions: 1,
-	}
-	if !uplinktest.IsChild() {
-		server = rig.Kafka(t)
-		t.Run("kill -9 of the gateway", func(t *testing.T) {
-			if n := uplinktest.RunKills(t, suite, "kafka-exactly_once", 12); n > 0 {
-				t.Errorf("%d records are there twice, want none", n)
-			}
-		})
-		t.Run("a cursor outside the transaction is caught", func(t *testing.T) {
-			if n := uplinktest.RunKills(t, suite, outsideMode, 8); n == 0 {
-				t.Error("nothing is there twice: this run sees whether the suite sees")
-			}
-		})
-		t.Run("the older of two gateways with one id is fenced", func(t *testing.T) { fenced(t, server.Addr) })
-		t.Run("an old image of the disk is refused", func(t *testing.T) { oldImage(t, server.Addr) })
-		t.Run("the far cursor is moved and read back", func(t *testing.T) { moved(t, server.Addr) })
-		t.Run("a backlog goes in large transactions", func(t *testing.T) { backlog(t, server.Addr) })
-		t.Run("faults", func(t *testing.T) { exactFaults(t, server.Addr) })
-	}
-	uplinktest.Run(t, suite)
+	server := rig.Kafka(t)
+	t.Run("the older of two sessions is fenced", func(t *testing.T) { fenced(t, server.Addr) })
+	t.Run("the far cursor is moved and read back", func(t *testing.T) { moved(t, server.Addr) })
+	t.Run("a backlog goes in large transactions", func(t *testing.T) { backlog(t, server.Addr) })
+	t.Run("faults", func(t *testing.T) { exactFaults(t, server.Addr) })
 }
 
 // exactly returns a driver with a cursor topic of its own: all tests are the same gateway, stream and uplink.
@@ -170,8 +130,14 @@ func fenced(t *testing.T, addr string) {
 	if far := newer.(uplink.Resumer).Far(); far != (uplink.FarCursor{Epoch: 7, Seq: 100}) {
 		t.Errorf("the newer begins at %v, want 7/100", far)
 	}
+	if err := newer.(uplink.Watcher).Alive(t.Context()); err != nil {
+		t.Errorf("Alive of the newer = %v, want nil", err)
+	}
+	if err := older.(uplink.Watcher).Alive(t.Context()); !uplink.IsFenced(err) {
+		t.Errorf("Alive of the older = %v, want it to say that it was fenced", err)
+	}
 	for _, o := range send(t, older, records(101, 110)) {
-		if o.Verdict != uplink.Retry || !uplink.IsConfig(o.Err) || !strings.Contains(o.Err.Error(), "another gateway with the id gw1 writes this stream") {
+		if o.Verdict != uplink.Retry || !uplink.IsFenced(o.Err) || !strings.Contains(o.Err.Error(), "another gateway with the id gw1 writes this stream") {
 			t.Errorf("the older has outcome %+v, want it to say that it was fenced", o)
 		}
 	}
@@ -209,22 +175,6 @@ func logOf(n uint64) *uplinktest.Log {
 		log.Append(r.Message)
 	}
 	return log
-}
-
-func oldImage(t *testing.T, addr string) {
-	prepare(t, addr, "image")
-	driver, env := exactly(addr, "image-gw1").Config, exactEnv()
-	log := logOf(500)
-	run(t, driver, env, log, func(uplink.Status) bool { return log.Settled() == 500 })
-	old := logOf(300)
-	s := run(t, driver, env, old, func(s uplink.Status) bool { return s.Error != "" })
-	t.Logf("in plain words: %s", s.Error)
-	if !s.Config || !strings.Contains(s.Error, "an old copy of the gateway's disk was put back") || old.Settled() != 0 {
-		t.Errorf("Status = %+v with %d settled, want it refused", s, old.Settled())
-	}
-	if n := len(readCommitted(t, addr, "image")); n != 500 {
-		t.Errorf("%d records are there, want 500", n)
-	}
 }
 
 func moved(t *testing.T, addr string) {

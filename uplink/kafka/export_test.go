@@ -3,8 +3,6 @@ package kafka
 import (
 	"context"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"edgegateway/uplink"
 )
 
@@ -14,10 +12,9 @@ type Exactly struct {
 	*Config
 	Committed func()
 	Outside   bool
-	Logger    kgo.Logger // of the client that produces; nil for none
 }
 
 func (e Exactly) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
 	env.Promise = uplink.Promise{Delivery: uplink.ExactlyOnce, Order: uplink.OrderStrict}
-	return e.openExact(ctx, env, hooks{committed: e.Committed, outside: e.Outside, logger: e.Logger})
+	return e.openExact(ctx, env, hooks{committed: e.Committed, outside: e.Outside})
 }

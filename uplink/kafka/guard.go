@@ -18,7 +18,7 @@ import (
 // they would be doubled (measured: after three of eight crashes). What mends it is a transaction of ours in that partition that is aborted.
 func (s *exact) nothingHangs(ctx context.Context, producer int64, ends map[place]int64) error {
 	for _, repair := range []bool{true, false} {
-		open, err := s.open(ctx, producer, ends)
+		open, err := s.hanging(ctx, producer, ends)
 		if err != nil || len(open) == 0 {
 			return err
 		}
@@ -66,8 +66,8 @@ func (s *exact) offsets(listed kadm.ListedOffsets, err error) (map[place]int64, 
 // writes reports whether sessions of ours write to a partition.
 func (s *exact) writes(p place) bool { return p.topic == s.topic || p == s.cursorAt }
 
-// open returns where a transaction of this producer is open below ends, after a moment in which that may pass.
-func (s *exact) open(ctx context.Context, producer int64, ends map[place]int64) ([]place, error) {
+// hanging returns where a transaction of this producer is open below ends, after a moment in which that may pass.
+func (s *exact) hanging(ctx context.Context, producer int64, ends map[place]int64) ([]place, error) {
 	for patience := time.Now().Add(time.Second); ; {
 		undecided, err := s.undecided(ctx, ends)
 		if err != nil || len(undecided) == 0 {

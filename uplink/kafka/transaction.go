@@ -38,7 +38,6 @@ type transaction struct {
 // sent is a record without a report.
 type sent struct {
 	seq    uint64
-	drop   error // it is not in the transaction, for it never will be taken
 	report func(uint64, uplink.Outcome)
 }
 
@@ -82,30 +81,42 @@ func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint
 	}
 	s.round++
 	s.stopTimer()
+	recs, large, why := whole(recs)
 	single := s.single && len(recs) == 1 && s.tx == nil && time.Since(s.committed) < transactionIdle/10
 	for len(recs) > 0 && s.failed == nil {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if s.tx != nil && s.full() {
+			s.commit()
+			continue
+		}
 		if err := s.begin(); err != nil {
 			return s.fail(err)
 		}
 		n := s.fit(recs)
-		s.add(recs[:n], report)
-		recs = recs[n:]
-		if len(recs) > 0 || s.full() {
+		if err := s.add(ctx, recs[:n], report); err != nil {
+			return s.fail(err)
+		}
+		if recs = recs[n:]; len(recs) > 0 {
 			s.commit()
 		}
+	}
+	if large != nil && s.failed == nil { // the far cursor must not pass it yet
+		report(large.ID.Seq, uplink.Outcome{Verdict: uplink.Drop, Err: why})
 	}
 	switch {
 	case s.failed != nil:
 		return s.failed
 	case s.tx == nil:
-	case single: // one record at the heels of another: the Runner singles out a refused one and waits for each
+	case single || large != nil: // the Runner waits: it looks for a refused record, or for a dead letter's turn
 		s.commit()
 	default:
-		round := s.round
-		s.timer = time.AfterFunc(min(transactionIdle, transactionAge-time.Since(s.tx.begun)), func() { s.due(round) })
+		round, wait := s.round, min(transactionIdle, transactionAge-time.Since(s.tx.begun))
+		if s.full() {
+			wait = 0 // in the background: the next records are read and encoded meanwhile
+		}
+		s.timer = time.AfterFunc(wait, func() { s.due(round) })
 	}
 	return s.failed
 }
@@ -141,17 +152,31 @@ func (s *exact) full() bool {
 	return len(s.tx.sent) >= transactionRecords || s.tx.bytes >= s.pace.Bytes(transactionBytes) || time.Since(s.tx.begun) >= transactionAge
 }
 
-// add produces records in the transaction. What is too large for any batch is only passed by the far cursor.
-func (s *exact) add(recs []uplink.Record, report func(uint64, uplink.Outcome)) {
+// whole returns the records before the first that no batch takes, that one, and why.
+func whole(recs []uplink.Record) (before []uplink.Record, large *uplink.Record, why error) {
 	for i := range recs {
-		seq, drop := recs[i].ID.Seq, fits(&recs[i])
-		s.tx.sent = append(s.tx.sent, sent{seq, drop, report})
-		s.last = uplink.FarCursor{Epoch: recs[i].ID.Epoch, Seq: seq}
-		if drop == nil {
-			s.tx.bytes += size(&recs[i])
-			s.put(s.record(&recs[i]), s.tx.promise(seq))
+		if err := fits(&recs[i]); err != nil {
+			return recs[:i], &recs[i], err
 		}
 	}
+	return recs, nil, nil
+}
+
+// add produces records in the transaction.
+func (s *exact) add(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
+	now := time.Now()
+	for i := range recs {
+		topic, terms, err := s.topicOf(ctx, &recs[i])
+		if err != nil {
+			return err
+		}
+		seq := recs[i].ID.Seq
+		s.tx.sent = append(s.tx.sent, sent{seq, report})
+		s.last = uplink.FarCursor{Epoch: recs[i].ID.Epoch, Seq: seq}
+		s.tx.bytes += size(&recs[i])
+		s.put(s.heads.record(&recs[i], topic, terms.keeps, now), s.tx.promise(seq))
+	}
+	return nil
 }
 
 // put produces a record into the partition of its key. It blocks while the client's buffers are full, until Close.
@@ -195,32 +220,14 @@ func (s *exact) commit() {
 	s.tx, s.committed, s.single = nil, time.Now(), len(tx.sent) == 1
 	s.pace.Took(tx.bytes, time.Since(tx.begun))
 	for _, r := range tx.sent {
-		o := uplink.Outcome{Verdict: uplink.Ack}
-		if r.drop != nil {
-			o = uplink.Outcome{Verdict: uplink.Drop, Err: r.drop}
-		}
-		r.report(r.seq, o)
+		r.report(r.seq, uplink.Outcome{Verdict: uplink.Ack})
 	}
 }
 
-// refuse aborts a transaction that has a refused batch. A record that was alone is passed by the far cursor and dropped;
-// otherwise the session is over, and the Runner singles out the one.
+// refuse aborts a transaction that has a refused batch. The session is over, and the Runner looks for the record.
 func (s *exact) refuse(tx *transaction, refused map[uint64]error) {
 	if err := s.client.EndTransaction(s.ctx, kgo.TryAbort); err != nil {
 		_ = s.fail(err)
-		return
-	}
-	if len(tx.sent) == 1 {
-		s.tx = nil
-		if err := s.begin(); err != nil {
-			s.tx = tx
-			_ = s.fail(err)
-			return
-		}
-		only := tx.sent[0]
-		only.drop = s.explain(refused[only.seq])
-		s.tx.sent = append(s.tx.sent, only)
-		s.commit()
 		return
 	}
 	s.tx, s.failed = nil, errors.New("the transaction was aborted, for a batch in it was refused")
@@ -257,8 +264,11 @@ func (s *exact) fail(err error) error {
 
 // Close implements uplink.Session. An open transaction is aborted by the next session, or by its timeout.
 func (s *exact) Close() {
-	s.session.Close() // no Send and no commit after this
-	s.stopTimer()     // one that has fired finds the session ended
+	s.cancel()
+	s.client.Close() // does not flush: what is in flight is in doubt
+	s.sending.Lock() // no Send and no commit after this
+	defer s.sending.Unlock()
+	s.stopTimer() // one that has fired finds the session ended
 }
 
 func (s *exact) stopTimer() {

@@ -1,0 +1,114 @@
+package kafka_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"edgegateway/pipeline"
+	"edgegateway/test/rig"
+	"edgegateway/uplink"
+	"edgegateway/uplink/uplinktest"
+)
+
+// suite is what the shared suite needs to know of a mode. settings are the broker's.
+func suite(mode uplink.Delivery, settings ...string) uplinktest.Suite {
+	refused := 0
+	settings = append(settings, "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer", "allow.everyone.if.no.acl.found=true")
+	s := uplinktest.Suite{
+		Name: "kafka " + string(mode), Delivery: mode,
+		Server:  func(tb rig.TB) *rig.Server { return rig.Kafka(tb, settings...) },
+		Prepare: prepare,
+		Driver:  func(addr, place string) uplink.Driver { return exactly(addr, place+"-{gateway}").Config },
+		Read:    readCommitted,
+		Refused: func() pipeline.Message {
+			if refused++; refused%2 == 1 { // refused together with the whole batch that it is in
+				return pipeline.Message{Topic: "boiler/late", Key: "boiler", Time: time.Now().AddDate(10, 0, 0)}
+			}
+			return pipeline.Message{Topic: "boiler/log", Key: "boiler", Value: pipeline.Bytes(bytes.Repeat([]byte("x"), 150_000))}
+		},
+		Delete: func(t testing.TB, addr, place string) {
+			if _, err := kadm.NewClient(connect(t, addr)).DeleteTopic(t.Context(), place+"-gw1"); err != nil {
+				t.Fatalf("delete the topic: %v", err)
+			}
+		},
+		Access: func(t testing.TB, addr, place string) (uplink.Driver, func(), func()) {
+			admin := kadm.NewClient(connect(t, addr))
+			denied := func() *kadm.ACLBuilder {
+				return kadm.NewACLs().ResourcePatternType(kadm.ACLPatternLiteral).Topics(place + "-gw1").
+					Operations(kadm.OpWrite).Deny("User:ANONYMOUS").DenyHosts("*")
+			}
+			return exactly(addr, place+"-{gateway}").Config,
+				func() {
+					if made, err := admin.CreateACLs(t.Context(), denied()); err != nil || made[0].Err != nil {
+						t.Errorf("deny: %v %+v", err, made)
+					}
+				},
+				func() {
+					if gone, err := admin.DeleteACLs(t.Context(), denied()); err != nil || gone[0].Err != nil {
+						t.Errorf("allow again: %v %+v", err, gone)
+					}
+				}
+		},
+		Doubles:       mode != uplink.ExactlyOnce,
+		Resumes:       mode == uplink.ExactlyOnce,
+		Interruptions: 1, // a start takes five seconds
+	}
+	return s
+}
+
+func TestSuiteAtLeastOnce(t *testing.T) { uplinktest.Run(t, suite(uplink.AtLeastOnce)) }
+func TestSuiteExactlyOnce(t *testing.T) { uplinktest.Run(t, suite(uplink.ExactlyOnce)) }
+
+func TestKillsAtLeastOnce(t *testing.T) {
+	s := suite(uplink.AtLeastOnce)
+	n := uplinktest.RunKills(t, s, s.Name, 10)
+	t.Logf("%d records are there twice: what was in flight", n)
+}
+
+func TestKillsExactlyOnce(t *testing.T) {
+	s := suite(uplink.ExactlyOnce)
+	if n := uplinktest.RunKills(t, s, s.Name, 12); n != 0 {
+		t.Errorf("%d records are there twice, want none", n)
+	}
+}
+
+// A broker that has each record on its disk before it confirms.
+const syncEach = "log.flush.interval.messages=1"
+
+func TestBrokerKillsAtLeastOnce(t *testing.T) {
+	s := suite(uplink.AtLeastOnce, syncEach)
+	n := uplinktest.RunBrokerKills(t, s, s.Name, 3)
+	t.Logf("%d records are there twice: what was in flight", n)
+}
+
+func TestBrokerKillsExactlyOnce(t *testing.T) {
+	s := suite(uplink.ExactlyOnce, syncEach)
+	if n := uplinktest.RunBrokerKills(t, s, s.Name, 3); n != 0 {
+		t.Errorf("%d records are there twice, want none", n)
+	}
+}
+
+func TestControlCursorOutsideTheTransaction(t *testing.T) {
+	s := suite(uplink.ExactlyOnce)
+	s.Driver = func(addr, place string) uplink.Driver {
+		e := exactly(addr, place+"-{gateway}")
+		e.Outside, e.Committed = true, func() { time.Sleep(20 * time.Millisecond) } // a moment that a kill can find
+		return e
+	}
+	uplinktest.RunControl(t, s, "kafka exactly_once with the cursor outside the transaction", 12)
+}
+
+func TestControlWithoutPrefixDiscipline(t *testing.T) {
+	uplinktest.RunUndisciplined(t, suite(uplink.ExactlyOnce))
+}
+
+func TestAnOldImageOfTheDiskIsFoundOut(t *testing.T) {
+	uplinktest.RunRestored(t, suite(uplink.ExactlyOnce))
+}
+
+func TestTheOlderOfTwoGatewaysIsFencedAndSaysSo(t *testing.T) {
+	uplinktest.RunTwins(t, suite(uplink.ExactlyOnce))
+}
