@@ -43,10 +43,11 @@ type exact struct {
 }
 
 // hooks are for tests: committed is called between a commit and its reports, outside leaves the cursor out of the
-// transaction and writes it after.
+// transaction and writes it after, records bounds a transaction.
 type hooks struct {
 	committed func()
 	outside   bool
+	records   int
 }
 
 // openExact fences older sessions, makes sure that nothing of theirs can still become visible, and reads the far cursor, in

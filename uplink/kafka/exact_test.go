@@ -36,9 +36,22 @@ func exactly(addr, topic string) kafka.Exactly {
 // readCommitted returns what a read-committed consumer sees, up to the very end: a transaction that hangs would keep it from there.
 func readCommitted(t testing.TB, addr, place string) []uplinktest.Stored {
 	t.Helper()
-	topic := place + "-gw1"
-	c := connect(t, addr, kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))
+	return storedAt(t, place+"-gw1", nil, addr)
+}
+
+// brokersAt has a client ask several brokers first.
+func brokersAt(addrs []string) kgo.Opt { return kgo.SeedBrokers(addrs...) }
+
+func storedAt(t testing.TB, topic string, brokers kgo.Opt, addr string) []uplinktest.Stored {
+	t.Helper()
+	options := []kgo.Opt{
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}),
+	}
+	if brokers != nil {
+		options = append(options, brokers)
+	}
+	c := connect(t, addr, options...)
 	ends, err := kadm.NewClient(c).ListEndOffsets(t.Context(), topic)
 	if err != nil {
 		t.Fatalf("read back: %v", err)

@@ -12,9 +12,14 @@ type Exactly struct {
 	*Config
 	Committed func()
 	Outside   bool
+	Plain     bool // at_least_once after all
+	Records   int  // of a transaction, at most; 0 for the usual
 }
 
 func (e Exactly) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
+	if e.Plain {
+		return e.Config.Open(ctx, env)
+	}
 	env.Promise = uplink.Promise{Delivery: uplink.ExactlyOnce, Order: uplink.OrderStrict}
-	return e.openExact(ctx, env, hooks{committed: e.Committed, outside: e.Outside})
+	return e.openExact(ctx, env, hooks{committed: e.Committed, outside: e.Outside, records: e.Records})
 }

@@ -18,7 +18,7 @@ func TestFaults(t *testing.T) { faults(t, rig.Kafka(t).Addr) }
 
 func connect(t testing.TB, addr string, options ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	c, err := kgo.NewClient(append(options, kgo.SeedBrokers(addr), kgo.DisableClientMetrics())...)
+	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(addr), kgo.DisableClientMetrics()}, options...)...)
 	if err != nil {
 		t.Fatalf("connect: %v", err)
 	}

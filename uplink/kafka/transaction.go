@@ -143,13 +143,20 @@ func (s *exact) begin() error {
 
 // fit returns how many records the transaction still takes; an empty one takes one at the least.
 func (s *exact) fit(recs []uplink.Record) int {
-	left := transactionRecords - len(s.tx.sent)
+	left := s.most() - len(s.tx.sent)
 	n, _ := chunk(recs[:min(left, len(recs))], s.pace.Bytes(transactionBytes)-s.tx.bytes)
 	return n
 }
 
+func (s *exact) most() int {
+	if s.hooks.records > 0 {
+		return s.hooks.records
+	}
+	return transactionRecords
+}
+
 func (s *exact) full() bool {
-	return len(s.tx.sent) >= transactionRecords || s.tx.bytes >= s.pace.Bytes(transactionBytes) || time.Since(s.tx.begun) >= transactionAge
+	return len(s.tx.sent) >= s.most() || s.tx.bytes >= s.pace.Bytes(transactionBytes) || time.Since(s.tx.begun) >= transactionAge
 }
 
 // whole returns the records before the first that no batch takes, that one, and why.
