@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -87,6 +88,9 @@ func (s *link) explainOf(topic string, err error) error {
 	}
 	if _, ok := errors.AsType[*kgo.ErrFirstReadEOF](err); ok {
 		return fmt.Errorf("%s closes the connection at once (is it starting, or does it want TLS or a sign-in that is not set, or the reverse?)", s.address)
+	}
+	if strings.Contains(err.Error(), "invalid large response size") { // franz-go has no name for it; it is a TLS alert or the like
+		return config("%s does not speak Kafka without encryption on this port (want its port without TLS, or tls.enabled: true)", s.address)
 	}
 	if e, ok := errors.AsType[*kerr.Error](err); ok {
 		return fmt.Errorf("%s answers %s: %s", s.address, e.Message, e.Description)

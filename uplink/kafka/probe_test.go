@@ -16,6 +16,10 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 	server := rig.Kafka(t, "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer", "allow.everyone.if.no.acl.found=true")
 	admin := kadm.NewClient(connect(t, server.Addr))
 	prepare(t, server.Addr, "probed")
+	allow := kadm.NewACLs().Topics("read-only-gw1").ResourcePatternType(kadm.ACLPatternLiteral).Operations(kadm.OpDescribe).Allow("User:ANONYMOUS").AllowHosts("*")
+	if made, err := admin.CreateACLs(t.Context(), allow); err != nil || made[0].Err != nil {
+		t.Fatalf("allow: %v %+v", err, made)
+	}
 	denied := func(b *kadm.ACLBuilder, op kadm.ACLOperation) {
 		t.Helper()
 		made, err := admin.CreateACLs(t.Context(), b.ResourcePatternType(kadm.ACLPatternLiteral).Operations(op).Deny("User:ANONYMOUS").DenyHosts("*"))
@@ -53,7 +57,7 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 		}
 		names = append(names, s.Name)
 	}
-	want := []string{"connect to " + server.Addr, "topic probed-gw1", "rights to write to topic probed-gw1", "transactional id gw/gw1/line/far", "cursor topic probed-cursors"}
+	want := []string{"connect to " + server.Addr, "topic probed-gw1", "rights to write to topic probed-gw1", "transactional id gw/gw1/line/far", "cursor topic probed-gw1-cursors"}
 	if !slices.Equal(names, want) {
 		t.Errorf("steps %q, want %q", names, want)
 	}
