@@ -50,14 +50,14 @@ func kafkaNodes(tb TB, nodes int, o KafkaOptions) []*Server {
 		java = "java"
 	}
 	var voters []string
-	controllers := make([]int, nodes)
-	for i := range controllers {
-		controllers[i] = FreePort(tb)
-		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", i+1, controllers[i]))
+	each := 2 + 2*kafkaFronts + len(o.Listeners)
+	ports := freePorts(tb, nodes*each)
+	for i := range nodes {
+		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", i+1, ports[i*each]))
 	}
 	servers := make([]*Server, nodes)
 	for i := range servers {
-		servers[i] = kafkaNode(tb, java, lib, i+1, controllers[i], voters, o)
+		servers[i] = kafkaNode(tb, java, lib, i+1, ports[i*each:(i+1)*each], voters, o)
 	}
 	if nodes == 1 {
 		servers[0].begin()
@@ -74,18 +74,23 @@ func kafkaNodes(tb TB, nodes int, o KafkaOptions) []*Server {
 }
 
 // kafkaNode makes the settings and the storage of a node.
-func kafkaNode(tb TB, java, lib string, id, controller int, voters []string, o KafkaOptions) *Server {
+func kafkaNode(tb TB, java, lib string, id int, ports []int, voters []string, o KafkaOptions) *Server {
 	tb.Helper()
+	next := func() string {
+		p := ports[0]
+		ports = ports[1:]
+		return fmt.Sprintf("127.0.0.1:%d", p)
+	}
 	dir := tb.TempDir()
 	s := &Server{tb: tb, name: fmt.Sprintf("kafka %d", id), dir: dir, At: map[string]string{}}
-	port := FreePort(tb)
-	s.Addr = fmt.Sprintf("127.0.0.1:%d", port)
-	listeners := []string{fmt.Sprintf("CONTROLLER://127.0.0.1:%d", controller), "PLAINTEXT://" + s.Addr}
+	listeners := []string{"CONTROLLER://" + next()}
+	s.Addr = next()
+	listeners = append(listeners, "PLAINTEXT://"+s.Addr)
 	advertised := []string{"PLAINTEXT://" + s.Addr}
 	protocols := []string{"PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"}
 	// Kafka tells its clients where to connect next, so each proxy needs a listener that names the proxy.
 	for n := range kafkaFronts {
-		name, front := fmt.Sprintf("PROXIED%d", n), Front{At: fmt.Sprintf("127.0.0.1:%d", FreePort(tb)), To: fmt.Sprintf("127.0.0.1:%d", FreePort(tb))}
+		name, front := fmt.Sprintf("PROXIED%d", n), Front{At: next(), To: next()}
 		listeners = append(listeners, name+"://"+front.To)
 		advertised = append(advertised, name+"://"+front.At)
 		protocols = append(protocols, name+":PLAINTEXT")
@@ -93,7 +98,7 @@ func kafkaNode(tb TB, java, lib string, id, controller int, voters []string, o K
 	}
 	s.ProxyAt, s.ProxyTo, s.Fronts = s.Fronts[0].At, s.Fronts[0].To, s.Fronts[1:]
 	for _, name := range slices.Sorted(maps.Keys(o.Listeners)) {
-		s.At[name] = fmt.Sprintf("127.0.0.1:%d", FreePort(tb))
+		s.At[name] = next()
 		listeners = append(listeners, name+"://"+s.At[name])
 		advertised = append(advertised, name+"://"+s.At[name])
 		protocols = append(protocols, name+":"+o.Listeners[name])
@@ -122,6 +127,21 @@ func kafkaNode(tb TB, java, lib string, id, controller int, voters []string, o K
 	s.command = func() *exec.Cmd { return run(heap, "kafka.Kafka", properties) }
 	s.ready = func() error { return kafkaAnswers(s.Addr) }
 	return s
+}
+
+// freePorts returns so many ports, each another one: one that was given back may be given out again.
+func freePorts(tb TB, n int) []int {
+	tb.Helper()
+	ports := make([]int, n)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			tb.Fatalf("free port: %v", err)
+		}
+		defer func() { _ = l.Close() }() // nothing was accepted
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+	}
+	return ports
 }
 
 // kafkaAnswers asks for the API versions (key 18, version 0), which a broker answers when it serves.

@@ -29,25 +29,21 @@ func (s *exact) cursorRecord(at uplink.FarCursor) *kgo.Record {
 
 // makeCursorTopic makes the topic where it is missing, and checks that no cursor in it expires. Small segments are compacted
 // soon, so that it stays small.
-func (s *exact) makeCursorTopic(ctx context.Context, admin *kadm.Client) error {
-	topics, err := admin.ListTopics(ctx, s.cursorTopic)
-	if err != nil {
-		return s.explainOf(s.cursorTopic, err)
+func (s *exact) makeCursorTopic(ctx context.Context, topic kadm.TopicDetail, settings []kadm.Config) error {
+	if errors.Is(topic.Err, kerr.UnknownTopicOrPartition) {
+		return s.createCursorTopic(ctx, s.admin)
 	}
-	err = topics[s.cursorTopic].Err
-	if errors.Is(err, kerr.UnknownTopicOrPartition) {
-		return s.createCursorTopic(ctx, admin)
+	if topic.Err != nil {
+		return s.explainOf(s.cursorTopic, topic.Err)
 	}
-	if err != nil {
-		return s.explainOf(s.cursorTopic, err)
-	}
-	configs, err := admin.DescribeTopicConfigs(ctx, s.cursorTopic)
-	if err != nil || len(configs) != 1 || configs[0].Err != nil {
-		return nil //nolint:nilerr // a right that the gateway needs not have
-	}
-	for _, c := range configs[0].Configs {
+	return cursorsStay(s.cursorTopic, settings)
+}
+
+// cursorsStay says why cursors in a topic would expire; nil if they stay.
+func cursorsStay(topic string, settings []kadm.Config) error {
+	for _, c := range settings {
 		if policy := c.MaybeValue(); c.Key == "cleanup.policy" && strings.Contains(policy, "delete") {
-			return uplink.Config(fmt.Errorf("the cursor topic %s has cleanup.policy=%s, so cursors in it expire (want compact)", s.cursorTopic, policy))
+			return uplink.Config(fmt.Errorf("the cursor topic %s has cleanup.policy=%s, so cursors in it expire (want compact)", topic, policy))
 		}
 	}
 	return nil

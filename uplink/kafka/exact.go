@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -60,10 +59,7 @@ func (c *Config) openExact(ctx context.Context, env uplink.Env, h hooks) (*exact
 	s.link = c.link(ctx, env)
 	s.id = "gw/" + s.key
 	if err := s.open(ctx, c, env); err != nil {
-		if s.client != nil {
-			s.client.Close()
-		}
-		s.cancel()
+		s.hangUp()
 		return nil, s.explain(err)
 	}
 	return s, nil
@@ -73,15 +69,18 @@ func (s *exact) open(ctx context.Context, c *Config, env uplink.Env) (err error)
 	if s.options, err = c.dial(env); err != nil {
 		return err
 	}
-	if err := s.look(ctx, s.options, s.makeCursorTopic); err != nil {
+	topics, settings, err := s.meet(ctx, func(batch int) (*kgo.Client, error) {
+		return kgo.NewClient(append(append(slices.Clip(s.options), c.produce(batch)...),
+			kgo.TransactionalID(s.id), kgo.TransactionTimeout(transactionTimeout), kgo.ProducerLinger(2*time.Millisecond),
+			kgo.MaxBufferedRecords(transactionRecords+1), kgo.RecordPartitioner(partitioner()))...)
+	}, s.cursorTopic)
+	if err != nil {
 		return err
 	}
-	if s.client, err = kgo.NewClient(append(append(slices.Clip(s.options), c.produce(s.batch)...),
-		kgo.TransactionalID(s.id), kgo.TransactionTimeout(transactionTimeout), kgo.ProducerLinger(2*time.Millisecond),
-		kgo.MaxBufferedRecords(transactionRecords+1), kgo.RecordPartitioner(partitioner()))...); err != nil {
-		return uplink.Config(fmt.Errorf("settings: %w", err))
-	}
 	s.admin = kadm.NewClient(s.client)
+	if err := s.makeCursorTopic(ctx, topics[s.cursorTopic], settings[s.cursorTopic]); err != nil {
+		return err
+	}
 	producer, _, err := s.client.ProducerID(ctx) // fences
 	if err != nil {
 		return err

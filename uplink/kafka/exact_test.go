@@ -87,14 +87,7 @@ func exactEnv() uplink.Env {
 
 func open(t *testing.T, addr, place string) uplink.Session {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	s, err := exactly(addr, place+"-gw1").Config.Open(ctx, exactEnv())
-	if err != nil {
-		t.Fatalf("Open: %v", err)
-	}
-	t.Cleanup(s.Close)
-	return s
+	return openWith(t, exactly(addr, place+"-gw1"), exactEnv())
 }
 
 func records(from, to uint64) []uplink.Record {

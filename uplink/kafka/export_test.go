@@ -12,11 +12,15 @@ type Exactly struct {
 	*Config
 	Committed func()
 	Outside   bool
-	Plain     bool // at_least_once after all
-	Records   int  // of a transaction, at most; 0 for the usual
+	Plain     bool   // at_least_once after all
+	Uplink    string // in the place of the one it has: tests that run side by side would fence each other
+	Records   int    // of a transaction, at most; 0 for the usual
 }
 
 func (e Exactly) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
+	if e.Uplink != "" {
+		env.Uplink = e.Uplink
+	}
 	if e.Plain {
 		return e.Config.Open(ctx, env)
 	}

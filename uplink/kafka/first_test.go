@@ -97,10 +97,15 @@ func openWith(t *testing.T, driver uplink.Driver, env uplink.Env) uplink.Session
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	s, err := driver.Open(ctx, env)
-	if err != nil {
-		t.Fatalf("Open: %v", err)
+	for {
+		s, err := driver.Open(ctx, env)
+		if err == nil {
+			t.Cleanup(s.Close)
+			return s
+		}
+		if uplink.IsConfig(err) || ctx.Err() != nil {
+			t.Fatalf("Open: %v", err)
+		}
+		time.Sleep(50 * time.Millisecond) // a broker that has just started knows of no coordinator yet
 	}
-	t.Cleanup(s.Close)
-	return s
 }

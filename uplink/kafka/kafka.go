@@ -3,10 +3,10 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"edgegateway/pipeline"
@@ -73,10 +73,18 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 	s := &session{turn: make(chan struct{}, 1)}
 	s.link = c.link(ctx, env)
 	if err := s.open(ctx, c, env); err != nil {
-		s.cancel()
+		s.hangUp()
 		return nil, s.explain(err)
 	}
 	return s, nil
+}
+
+// hangUp ends the client, if there is one.
+func (l *link) hangUp() {
+	l.cancel()
+	if l.client != nil {
+		l.client.Close() // does not flush: what is in flight is in doubt
+	}
 }
 
 // open makes the client of a session.
@@ -85,14 +93,11 @@ func (s *session) open(ctx context.Context, c *Config, env uplink.Env) error {
 	if err != nil {
 		return err
 	}
-	if err := s.look(ctx, options, func(context.Context, *kadm.Client) error { return nil }); err != nil {
-		return err
-	}
-	if s.client, err = kgo.NewClient(append(append(options, c.produce(s.batch)...), kgo.ManualFlushing(),
-		kgo.MaxBufferedRecords(2*flightRecords), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))...); err != nil {
-		return uplink.Config(fmt.Errorf("settings: %w", err))
-	}
-	return nil
+	_, _, err = s.meet(ctx, func(batch int) (*kgo.Client, error) {
+		return kgo.NewClient(append(append(slices.Clip(options), c.produce(batch)...), kgo.ManualFlushing(),
+			kgo.MaxBufferedRecords(2*flightRecords), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))...)
+	})
+	return err
 }
 
 // link returns what both kinds of session have, but for the client.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,35 +39,61 @@ type terms struct {
 // usual are the terms where the settings may not be read: what a broker has that was told nothing else.
 func usual() terms { return terms{bytes: batchBytes, keeps: 7 * 24 * time.Hour} }
 
-// look asks the broker about the topic with a client of its own: how large a batch may be, the producing one is told when it is made.
-func (l *link) look(ctx context.Context, options []kgo.Opt, also func(context.Context, *kadm.Client) error) error {
-	client, err := kgo.NewClient(options...)
-	if err != nil {
-		return uplink.Config(fmt.Errorf("settings: %w", err))
-	}
-	defer client.Close()
-	l.client = client
-	defer func() { l.client = nil }()
-	if err := l.greet(ctx); err != nil {
-		return err
-	}
-	l.batch = batchBytes
-	if l.topic != "" {
-		l.batch = max(l.topics[l.topic].bytes, 1<<10) // the least that the client allows
-	}
-	return also(ctx, kadm.NewClient(client))
-}
-
-// greet signs in and looks for the topic, where that does not depend on the message.
-func (l *link) greet(ctx context.Context) error {
-	if err := l.client.Ping(ctx); err != nil {
-		return err
-	}
-	if l.topic == "" {
+// meet makes the client and looks for the topics. A batch must not be larger than the topic takes, which is known only then: the
+// client is made again where that is less than usual. Each question counts here: on a satellite line an answer takes seconds.
+func (l *link) meet(ctx context.Context, client func(batch int) (*kgo.Client, error), also ...string) (kadm.TopicDetails, map[string][]kadm.Config, error) {
+	var err error
+	dial := func(batch int) error {
+		l.batch = batch
+		if l.client, err = client(batch); err != nil {
+			return uplink.Config(fmt.Errorf("settings: %w", err))
+		}
 		return nil
 	}
-	_, err := l.learn(ctx, l.topic)
-	return err
+	if err := dial(batchBytes); err != nil {
+		return nil, nil, err
+	}
+	topics, settings, err := l.ask(ctx, append(also, l.topic)...)
+	if err != nil || l.topic == "" {
+		return topics, settings, err
+	}
+	if err := topics[l.topic].Err; err != nil {
+		return nil, nil, err
+	}
+	t := termsOf(settings[l.topic])
+	l.topics[l.topic] = t
+	if t.bytes < l.batch {
+		l.client.Close()
+		err = dial(max(t.bytes, 1<<10)) // the least that the client allows
+		l.topics[l.topic] = terms{max(t.bytes, 1<<10), t.keeps}
+	}
+	return topics, settings, err
+}
+
+// ask returns what there is of topics, and their settings where they may be read: a producer needs not have the right to.
+func (l *link) ask(ctx context.Context, names ...string) (kadm.TopicDetails, map[string][]kadm.Config, error) {
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
+	if len(names) == 0 {
+		return nil, nil, l.client.Ping(ctx)
+	}
+	admin := kadm.NewClient(l.client)
+	topics, err := admin.ListTopics(ctx, names...)
+	if err != nil {
+		return nil, nil, err
+	}
+	settings := map[string][]kadm.Config{}
+	names = slices.DeleteFunc(names, func(name string) bool { return topics[name].Err != nil })
+	if len(names) == 0 {
+		return topics, settings, nil
+	}
+	if answers, err := admin.DescribeTopicConfigs(ctx, names...); err == nil {
+		for _, a := range answers {
+			if a.Err == nil {
+				settings[a.Name] = a.Configs
+			}
+		}
+	}
+	return topics, settings, nil
 }
 
 // learn returns the terms of a topic.
@@ -74,19 +101,14 @@ func (l *link) learn(ctx context.Context, topic string) (terms, error) {
 	if t, ok := l.topics[topic]; ok {
 		return t, nil
 	}
-	admin := kadm.NewClient(l.client)
-	topics, err := admin.ListTopics(ctx, topic)
+	topics, settings, err := l.ask(ctx, topic)
 	if err != nil {
 		return terms{}, err
 	}
 	if err := topics[topic].Err; err != nil {
 		return terms{}, l.explainOf(topic, err)
 	}
-	t := usual()
-	// A producer needs not have the right to read them.
-	if configs, err := admin.DescribeTopicConfigs(ctx, topic); err == nil && len(configs) == 1 && configs[0].Err == nil {
-		t = termsOf(configs[0].Configs)
-	}
+	t := termsOf(settings[topic])
 	l.topics[topic] = t
 	return t, nil
 }

@@ -161,15 +161,16 @@ func (p *probe) probeTransactions(ctx context.Context) uplink.Step {
 
 func (p *probe) probeCursors(ctx context.Context) uplink.Step {
 	s := uplink.Step{Name: "cursor topic " + p.cursors}
-	e := &exact{link: p.link, cursorTopic: p.cursors}
-	topics, err := p.admin.ListTopics(ctx, p.cursors)
+	topics, settings, err := p.ask(ctx, p.cursors)
 	switch {
 	case err != nil:
 		s.Err = err
 	case errors.Is(topics[p.cursors].Err, kerr.UnknownTopicOrPartition):
 		s.Note = "it is made when the first session begins"
+	case topics[p.cursors].Err != nil:
+		s.Err = p.explainOf(p.cursors, topics[p.cursors].Err)
 	default:
-		if s.Err = e.makeCursorTopic(ctx, p.admin); s.Err == nil { // it is there, so this only looks
+		if s.Err = cursorsStay(p.cursors, settings[p.cursors]); s.Err == nil {
 			s.Err = p.may(ctx, p.cursors, kadm.OpRead, kadm.OpWrite, kadm.OpDescribe)
 		}
 	}

@@ -139,7 +139,6 @@ func (s *session) settle(answers <-chan answer, sent int, report func(uint64, up
 
 // Close implements uplink.Session.
 func (s *session) Close() {
-	s.cancel()
-	s.client.Close() // does not flush: what is in flight is in doubt
+	s.hangUp()
 	s.running.Wait()
 }

@@ -16,12 +16,17 @@ import (
 // suite is what the shared suite needs to know of a mode. settings are the broker's.
 func suite(mode uplink.Delivery, settings ...string) uplinktest.Suite {
 	refused := 0
+	driver := func(addr, place string) uplink.Driver {
+		e := exactly(addr, place+"-{gateway}")
+		e.Uplink, e.Plain = place, mode != uplink.ExactlyOnce
+		return e
+	}
 	settings = append(settings, "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer", "allow.everyone.if.no.acl.found=true")
 	s := uplinktest.Suite{
 		Name: "kafka " + string(mode), Delivery: mode,
 		Server:  func(tb rig.TB) *rig.Server { return rig.Kafka(tb, settings...) },
 		Prepare: prepare,
-		Driver:  func(addr, place string) uplink.Driver { return exactly(addr, place+"-{gateway}").Config },
+		Driver:  driver,
 		Read:    readCommitted,
 		Refused: func() pipeline.Message {
 			if refused++; refused%2 == 1 { // refused together with the whole batch that it is in
@@ -40,7 +45,7 @@ func suite(mode uplink.Delivery, settings ...string) uplinktest.Suite {
 				return kadm.NewACLs().ResourcePatternType(kadm.ACLPatternLiteral).Topics(place + "-gw1").
 					Operations(kadm.OpWrite).Deny("User:ANONYMOUS").DenyHosts("*")
 			}
-			return exactly(addr, place+"-{gateway}").Config,
+			return driver(addr, place),
 				func() {
 					if made, err := admin.CreateACLs(t.Context(), denied()); err != nil || made[0].Err != nil {
 						t.Errorf("deny: %v %+v", err, made)

@@ -15,7 +15,7 @@ import (
 
 // Bounds of a transaction. It is committed when one is reached, or when no more records have come for a moment.
 const (
-	transactionRecords = 10_000
+	transactionRecords = 30_000
 	transactionBytes   = 16 << 20
 	transactionAge     = 500 * time.Millisecond
 	transactionIdle    = 20 * time.Millisecond
@@ -271,8 +271,7 @@ func (s *exact) fail(err error) error {
 
 // Close implements uplink.Session. An open transaction is aborted by the next session, or by its timeout.
 func (s *exact) Close() {
-	s.cancel()
-	s.client.Close() // does not flush: what is in flight is in doubt
+	s.hangUp()
 	s.sending.Lock() // no Send and no commit after this
 	defer s.sending.Unlock()
 	s.stopTimer() // one that has fired finds the session ended
