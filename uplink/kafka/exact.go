@@ -85,15 +85,15 @@ func (s *exact) open(ctx context.Context, c *Config, env uplink.Env) (err error)
 	if err != nil {
 		return err
 	}
-	ends, err := s.ends(ctx)
+	v, err := s.look(ctx)
 	if err != nil {
 		return err
 	}
-	s.cursorAt = s.findCursor(ends)
-	if err := s.nothingHangs(ctx, producer, ends); err != nil {
+	s.cursorAt = s.findCursor(v.ends)
+	if err := s.nothingHangs(ctx, producer, v); err != nil {
 		return err
 	}
-	s.far, err = s.readCursor(ctx, ends)
+	s.far, err = s.readCursor(ctx, v)
 	return err
 }
 

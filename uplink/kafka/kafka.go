@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"edgegateway/pipeline"
 	"edgegateway/uplink"
@@ -133,8 +135,11 @@ func (c *Config) dial(env uplink.Env) ([]kgo.Opt, error) {
 	if err != nil {
 		return nil, err
 	}
+	// franz-go begins each connection with a version of this question that brokers refuse, and asks again: a round trip for nothing.
+	versions := kversion.Stable()
+	versions.SetMaxKeyVersion(int16(kmsg.ApiVersions), 4)
 	options := []kgo.Opt{
-		kgo.SeedBrokers(c.Brokers...), kgo.ClientID(uplink.Expand(c.ClientID, env)), kgo.DisableClientMetrics(),
+		kgo.MaxVersions(versions), kgo.SeedBrokers(c.Brokers...), kgo.ClientID(uplink.Expand(c.ClientID, env)), kgo.DisableClientMetrics(),
 		kgo.MetadataMinAge(time.Second),
 		kgo.DialTimeout(5 * time.Second), kgo.RequestTimeoutOverhead(10 * time.Second), kgo.RequestRetries(2),
 	}

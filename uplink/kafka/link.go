@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"edgegateway/uplink"
@@ -78,6 +79,13 @@ func (l *link) ask(ctx context.Context, names ...string) (kadm.TopicDetails, map
 	}
 	admin := kadm.NewClient(l.client)
 	topics, err := admin.ListTopics(ctx, names...)
+	if errors.Is(err, kerr.TopicAuthorizationFailed) { // which one, it does not say
+		for _, name := range names {
+			if _, err := admin.ListTopics(ctx, name); err != nil {
+				return nil, nil, l.explainOf(name, err)
+			}
+		}
+	}
 	if err != nil {
 		return nil, nil, err
 	}
