@@ -14,8 +14,8 @@ import (
 // Bounds of a chunk of the session of at_least_once. The next one is read and encoded while a chunk is on its way, so twice as much
 // is in flight.
 const (
-	flightRecords = 8192
-	flightBytes   = 4 << 20
+	flightRecords = 16_384
+	flightBytes   = 8 << 20
 )
 
 // session implements uplink.Session for at_least_once.
@@ -38,9 +38,19 @@ type answer struct {
 	err  error
 }
 
+// outgoing is a record on its way. One that no batch takes, or whose topic is not known, only has err.
+type outgoing struct {
+	seq   uint64
+	size  int
+	batch int // bytes that its topic takes in one batch
+	rec   *kgo.Record
+	err   error
+	drop  bool // for good
+}
+
 // Send implements uplink.Session. It returns while its last chunk is on its way.
 func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
-	for len(recs) > 0 {
+	for out := s.prepare(ctx, recs); len(out) > 0; {
 		select {
 		case s.turn <- struct{}{}:
 		case <-ctx.Done():
@@ -48,50 +58,66 @@ func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(ui
 		case <-s.ctx.Done():
 			return s.ctx.Err()
 		}
-		n, err := s.launch(ctx, recs, report)
+		n, err := s.launch(out, report)
 		if err != nil {
 			return err
 		}
-		recs = recs[n:]
+		out = out[n:]
 	}
 	return nil
 }
 
+// prepare makes what the client takes of records, up to the first whose topic is not known, while an earlier chunk is on its way.
+func (s *session) prepare(ctx context.Context, recs []uplink.Record) []outgoing {
+	out := make([]outgoing, 0, len(recs))
+	now := time.Now()
+	for i := range recs {
+		o := outgoing{seq: recs[i].ID.Seq, size: size(&recs[i])}
+		if o.err = fits(&recs[i]); o.err != nil {
+			o.drop = true
+			out = append(out, o)
+			continue
+		}
+		topic, terms, err := s.topicOf(ctx, &recs[i])
+		if err != nil {
+			o.err = s.explainOf(topic, err)
+			return append(out, o)
+		}
+		o.batch, o.rec = terms.bytes, s.heads.record(&recs[i], topic, terms.keeps, now)
+		out = append(out, o)
+	}
+	return out
+}
+
 // launch produces the next chunk and leaves the rest to settle, which passes the turn on. It returns how many records it has
 // dealt with.
-func (s *session) launch(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) (int, error) {
+func (s *session) launch(out []outgoing, report func(uint64, uplink.Outcome)) (int, error) {
+	if s.failed == nil && !out[0].drop {
+		s.failed = out[0].err
+	}
 	if s.failed != nil {
 		<-s.turn
 		return 0, s.failed
 	}
 	begun := time.Now()
 	limit := s.pace.Bytes(flightBytes)
-	answers := make(chan answer, min(len(recs), flightRecords)) // room for all: one that comes after the end goes unheard
+	answers := make(chan answer, min(len(out), flightRecords)) // room for all: one that comes after the end goes unheard
 	n, sent, bytes := 0, 0, 0
-	for ; n < min(len(recs), flightRecords); n++ {
-		rec := &recs[n]
-		seq, size := rec.ID.Seq, size(rec)
-		if err := fits(rec); err != nil {
-			report(seq, uplink.Outcome{Verdict: uplink.Drop, Err: err})
+	for ; n < min(len(out), flightRecords); n++ {
+		o := &out[n]
+		if o.drop {
+			report(o.seq, uplink.Outcome{Verdict: uplink.Drop, Err: o.err})
 			continue
 		}
-		topic, terms, err := s.topicOf(ctx, rec)
-		if err != nil && n == 0 {
-			s.failed = s.explainOf(topic, err)
-			<-s.turn
-			return 0, s.failed
+		if o.batch < s.batch { // then the chunk is to be one batch, and no larger than this
+			limit = min(limit, o.batch-o.batch/10)
 		}
-		if terms.bytes < s.batch { // then the chunk is to be one batch, and no larger than this
-			limit = min(limit, terms.bytes-terms.bytes/10)
-		}
-		if err != nil || bytes > 0 && bytes+size > limit {
+		if o.err != nil || bytes > 0 && bytes+o.size > limit {
 			break
 		}
-		bytes += size
+		bytes += o.size
 		sent++
-		s.client.Produce(s.ctx, s.heads.record(rec, topic, terms.keeps, begun), func(_ *kgo.Record, err error) {
-			answers <- answer{seq, size, err}
-		})
+		s.client.Produce(s.ctx, o.rec, func(_ *kgo.Record, err error) { answers <- answer{o.seq, o.size, err} })
 	}
 	s.running.Go(func() {
 		defer func() { <-s.turn }()
