@@ -177,3 +177,5 @@ func ackAll(_ int, recs []uplink.Record, report func(uint64, uplink.Outcome)) er
 func silent(int, []uplink.Record, func(uint64, uplink.Outcome)) error { return nil }
 
 var errFar = errors.New("the far side says no")
+
+func textLog(b *lockedBuffer) *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }

@@ -21,7 +21,8 @@ func (f *flight) feed(reading, sending context.Context) {
 			continue // something else is to be done first
 		}
 		batch := f.takeDue(records, bytes)
-		if len(batch) == 0 {
+		due := len(batch) > 0
+		if !due {
 			var err error
 			if batch, err = f.read(reading, records, bytes); err != nil {
 				if reading.Err() == nil {
@@ -34,15 +35,26 @@ func (f *flight) feed(reading, sending context.Context) {
 			}
 			last = batch[len(batch)-1].Seq
 		}
-		out := f.takeOff(batch)
+		if !f.send(reading, sending, batch, due) {
+			return
+		}
+	}
+}
+
+// send sends a batch, in parts where the uplink is limited. It returns false when the session is over.
+func (f *flight) send(reading, sending context.Context, batch []wal.Record, due bool) bool {
+	for n := f.allow(reading, batch); n > 0; n = f.allow(reading, batch) {
+		out := f.takeOff(batch[:n], due)
+		batch = batch[n:]
 		if len(out) == 0 {
 			continue
 		}
 		if err := f.far.Send(sending, out, f.report); err != nil {
 			f.halt(err)
-			return
+			return false
 		}
 	}
+	return true
 }
 
 // endLog ends the flight because the log does.
@@ -114,8 +126,8 @@ func (f *flight) read(reading context.Context, records, bytes int) ([]wal.Record
 }
 
 // takeOff notes records as sent and returns them decoded. What cannot be decoded never will be, and what has a final refusal
-// is not sent again: a dead letter. Where the far cursor must pass it first, nothing behind it is taken.
-func (f *flight) takeOff(batch []wal.Record) []Record {
+// is not sent again: a dead letter. Where the far cursor must pass it first, nothing behind it is taken. What is due was held.
+func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 	env := f.r.cfg.Env
 	out := make([]Record, 0, len(batch))
 	f.mu.Lock()
@@ -127,6 +139,7 @@ func (f *flight) takeOff(batch []wal.Record) []Record {
 	}
 	f.sent = time.Now()
 	for _, rec := range batch {
+		f.r.reach = max(f.r.reach, rec.Seq)
 		m, err := pipeline.Decode(rec.Data)
 		if err != nil {
 			err = fmt.Errorf("record cannot be read: %w", err)
@@ -147,7 +160,7 @@ func (f *flight) takeOff(batch []wal.Record) []Record {
 		up := aloft{rec: rec, since: f.sent, alone: alone}
 		if f.held != nil && env.Promise.Order == OrderKey {
 			up.key = m.PartitionKey()
-			if f.behindLocked(up.key, rec) {
+			if !due && f.behindLocked(up.key, rec) {
 				continue
 			}
 		}
@@ -174,6 +187,10 @@ func (f *flight) report(seq uint64, o Outcome) {
 	}
 	delete(f.aloft, seq)
 	f.bytes -= len(up.rec.Data)
+	if f.held != nil && o.Verdict == Retry && o.Answered {
+		f.held.count++
+		f.held.bytes += len(up.rec.Data)
+	}
 	if o.Verdict == Drop && f.resumer != nil {
 		f.refusedLocked(&report{rec: up.rec, since: up.since})
 		f.letterLocked(up.rec, reason(o.Err, "refused without a reason"))

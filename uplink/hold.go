@@ -11,8 +11,9 @@ import (
 // holding is what waits in a session whose order is not strict. Guarded by flight.mu.
 type holding struct {
 	queues map[string]*queue // by key; with order: none each record has its own
-	count  int               // records in all of them
+	count  int               // records in all of them, and those that were refused and are on their way there
 	bytes  int
+	trials int         // queues whose first record is tried
 	alarm  *time.Timer // has the feeder look at the queues
 	at     time.Time   // when it does; zero for never
 }
@@ -35,6 +36,8 @@ func (f *flight) hold(p *report) bool {
 		return false
 	}
 	f.mu.Lock()
+	f.held.count-- // report has counted it, and add does
+	f.held.bytes -= len(p.rec.Data)
 	key := f.keyOf(p)
 	if t := f.refusedLocked(p); f.r.spent(t) {
 		f.mu.Unlock()
@@ -51,7 +54,7 @@ func (f *flight) hold(p *report) bool {
 	if now := time.Now(); q.trial == p.rec.Seq || q.trial == 0 && !now.Before(q.due) {
 		q.failures++
 		q.due = now.Add(f.r.pause(q.failures, false))
-		q.trial = 0
+		f.held.endTrial(q)
 		f.alarmLocked(q.due)
 	}
 	f.held.add(q, p.rec)
@@ -65,6 +68,13 @@ func (f *flight) keyOf(p *report) string {
 		return strconv.FormatUint(p.rec.Seq, 10)
 	}
 	return p.key
+}
+
+func (h *holding) endTrial(q *queue) {
+	if q.trial != 0 {
+		q.trial = 0
+		h.trials--
+	}
 }
 
 func (h *holding) add(q *queue, rec wal.Record) {
@@ -104,11 +114,13 @@ func (f *flight) release(p *report) {
 	if q == nil || q.trial != p.rec.Seq {
 		return
 	}
-	q.trial, q.failures, q.due = 0, 0, time.Time{}
+	f.held.endTrial(q)
+	q.failures, q.due = 0, time.Time{}
 	if len(q.waiting) == 0 {
 		delete(f.held.queues, key)
 		return
 	}
+	f.held.at = time.Now()
 	f.nudgeLocked()
 }
 
@@ -139,6 +151,7 @@ func (f *flight) takeDue(records, bytes int) []wal.Record {
 			out = append(out, rec)
 			if q.failures > 0 {
 				q.trial = rec.Seq
+				h.trials++
 				break
 			}
 		}
@@ -179,7 +192,7 @@ func (f *flight) heldLocked() int {
 	if f.held == nil {
 		return 0
 	}
-	return f.held.count
+	return f.held.count + f.held.trials
 }
 
 // dueLocked reports whether the alarm has gone off.

@@ -26,6 +26,8 @@ type place struct {
 	late bool
 	// blind has the far side refuse a whole batch for one record, without saying which, and the session with it.
 	blind bool
+	// busy has it refuse poison for now, each time.
+	busy bool
 
 	mu     sync.Mutex // guards the fields below
 	at     uplink.FarCursor
@@ -89,6 +91,10 @@ func (s *visit) Send(_ context.Context, recs []uplink.Record, report func(uint64
 			s.p.got = append(s.p.got, seq)
 			report(seq, uplink.Outcome{Verdict: uplink.Ack})
 			continue
+		}
+		if s.p.busy {
+			report(seq, uplink.Outcome{Err: errFar, Answered: true})
+			return nil
 		}
 		refuse := func() { report(seq, uplink.Outcome{Verdict: uplink.Drop, Err: errFar}) }
 		switch {
@@ -164,11 +170,12 @@ func (l *life) fill(n int, bad, broken []uint64) {
 	}
 }
 
-// run sends until the life ends: dead, or with nothing left.
+// run sends until the life ends: dead, or with nothing left and the far cursor at the end.
 func (l *life) run(p uplink.Driver, cursor uplink.Cursor) uplink.Status {
 	l.t.Helper()
+	_, tail := l.cur.Position()
 	r := uplink.New(uplink.RunnerConfig{
-		Driver: p, Cursor: cursor, Env: uplink.Env{Gateway: "gw1", Stream: "line", Epoch: 3, Uplink: "far", Driver: "faked"},
+		Driver: p, Cursor: cursor, Policy: uplink.Policy{RetryAttempts: 3}, Env: uplink.Env{Gateway: "gw1", Stream: "line", Epoch: 3, Uplink: "far", Driver: "faked"},
 		Timing: uplink.Timing{RetryMin: 5 * time.Millisecond, RetryMax: 20 * time.Millisecond, ConfigMin: 5 * time.Millisecond, ConfigMax: 20 * time.Millisecond},
 	})
 	ctx, cancel := context.WithCancel(l.t.Context())
@@ -180,14 +187,15 @@ func (l *life) run(p uplink.Driver, cursor uplink.Cursor) uplink.Status {
 		case <-l.dead:
 			over = true
 		case <-time.After(time.Millisecond):
-			over = l.cur.Lag().Records == 0
+			s, err := p.Open(ctx, uplink.Env{})
+			over = err != nil || l.cur.Lag().Records == 0 && s.(uplink.Resumer).Far().Seq == tail
 		}
 		if time.Now().After(deadline) {
 			l.t.Errorf("%d records have no outcome; %+v", l.cur.Lag().Records, r.Status())
 			over = true
 		}
 	}
-	time.Sleep(5 * time.Millisecond) // what would be done after the end
+	time.Sleep(5 * time.Millisecond) // for what should not come any more
 	cancel()
 	if err := <-done; err != nil && !errors.Is(err, wal.ErrClosed) {
 		l.t.Errorf("Run = %v", err)
@@ -400,5 +408,25 @@ func TestARefusedRecordIsFoundInHalvesWhereTheFarSideKeepsACursor(t *testing.T) 
 	}
 	if p.at.Seq != 1000 || p.sends > 26 {
 		t.Errorf("the far cursor is at %v after %d tries, want 1000 and at most 26", p.at, p.sends)
+	}
+}
+
+func TestARecordThatIsRefusedForNowTooOftenIsPassedByTheFarCursorToo(t *testing.T) {
+	for _, last := range []bool{false, true} {
+		p := &place{busy: true}
+		bad := []uint64{12}
+		if last {
+			bad[0] = 30
+		}
+		l := born(t, filepath.Join(t.TempDir(), "log"))
+		l.fill(30, bad, nil)
+		l.run(p, l.cur)
+		r, err := wal.Inspect(l.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := without(30, bad); !slices.Equal(p.got, want) || p.at.Seq != 30 || len(r.Letters) != 1 || r.Letters[0].Attempts != 3 {
+			t.Errorf("stored %v, far cursor %v, letters %v; want %v, 30, one after 3 attempts", p.got, p.at, r.Letters, want)
+		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // Policy is the section `sending` of an uplink: what is common to all drivers. The zero value means the defaults.
 type Policy struct {
-	Start            string        `yaml:"start" doc:"Where a stream begins at this uplink the first time: oldest, newest, or a time such as 2026-11-30T12:00:00Z. Records before it are never sent." default:"oldest"`
+	Start            string        `yaml:"start" doc:"Where a stream begins at this uplink the first time: oldest, newest, or a time such as 2026-11-30T12:00:00Z: the first record of that time or later, in the order in which they were stored, and all behind it. Earlier ones are never sent." default:"oldest"`
 	RetryAttempts    int           `yaml:"retry_attempts" doc:"How often a record may be refused for now before it becomes a dead letter. 0 for ever. Only what the far side says of this record counts: an uplink that cannot connect uses up none." default:"0" min:"0"`
 	RetryAge         time.Duration `yaml:"retry_age" doc:"How long a record is tried before it becomes a dead letter, from the first time it is sent; when the gateway starts it begins anew. 0s for ever. An outage counts." default:"0s" min:"0s"`
 	RecordsPerSecond int           `yaml:"records_per_second" doc:"Most records a second, for all streams of this uplink together. 0 for no bound." default:"0" min:"0"`

@@ -22,6 +22,8 @@ func (f *flight) watch(ctx context.Context) {
 			if f.settle() {
 				return
 			}
+		case <-f.r.renew:
+			f.halt(nil)
 		case now := <-timer.C:
 			f.mu.Lock()
 			left, stalled := stall, false

@@ -10,6 +10,7 @@ const (
 	Connecting State = "connecting"
 	Sending    State = "sending" // connected; idle or sending
 	Waiting    State = "waiting" // failed; the next try comes after a pause
+	Paused     State = "paused"  // told to hold its records; no session is open
 	Stopped    State = "stopped" // told to stop, or the log gives no more records
 )
 
@@ -17,8 +18,8 @@ const (
 type Status struct {
 	State State
 	Since time.Time
-	// Error is the last error in plain words; it stays until the next confirmation. Config says that a person must
-	// mend something. NextTry is set while Waiting.
+	// Error is the last error in plain words; it stays until the next confirmation, or until an idle session was asked and has
+	// answered. Config says that a person must mend something. NextTry is set while Waiting.
 	Error   string
 	Config  bool
 	NextTry time.Time
@@ -32,6 +33,8 @@ type Status struct {
 	// with order: key or none only. Others go on. HeldFor is why the last of them was refused.
 	Held    int
 	HeldFor string
+	// Limit is what the sending waits for by the uplink's own bounds, for longer than a moment: the daily quota.
+	Limit string
 	// Attempts is how often the far side has refused the record that it refused last; 0 when that has its outcome.
 	Attempts int
 }
@@ -98,10 +101,21 @@ func (r *Runner) confirmed(n int) {
 	defer r.mu.Unlock()
 	r.status.Acked += uint64(n)
 	r.status.LastAck = time.Now()
+	r.worksLocked()
+}
+
+func (r *Runner) worksLocked() {
 	if r.status.Error != "" {
 		r.status.Error, r.status.Config = "", false
 		r.sayLocked(r.log.Info, "uplink connected", "")
 	}
+}
+
+// alive notes that an idle session owns its place, which ends an outage as well as a confirmation does.
+func (r *Runner) alive() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.worksLocked()
 }
 
 func (r *Runner) dropped(seq uint64, reason string) {

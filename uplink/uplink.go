@@ -24,6 +24,7 @@ type Env struct {
 	Uplink  string // name in the config
 	Driver  string // kind of uplink; dead letters bear it
 	Promise Promise
+	Claims  *Claims // the fences that this instance holds or has lost; the Runner's own where it is nil
 	Log     *slog.Logger
 }
 

@@ -41,6 +41,7 @@ func (f *flight) guard(ctx context.Context, w Watcher) {
 			}
 			return
 		}
+		f.r.alive()
 		timer.Reset(every)
 	}
 }

@@ -25,11 +25,12 @@ func (c *Cursor) Refused(from, to uint64) bool {
 	for i := range c.letters {
 		fresh[c.letters[i].Seq] = !c.letters[i].gone
 	}
+	owner := ownerOf(c.uplink)
 	c.mu.Unlock()
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
 	for seq := from + 1; seq <= to; seq++ {
-		if _, kept := c.l.st.letterIDs[letterID{c.uplink, c.name, seq}]; !kept && !fresh[seq] {
+		if _, kept := c.l.st.letterIDs[letterID{owner, c.name, seq}]; !kept && !fresh[seq] {
 			return false
 		}
 	}

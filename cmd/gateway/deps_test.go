@@ -41,13 +41,14 @@ var allowed = map[string]struct{ ours, outside []string }{
 // owners are the functions that write `go` (or WaitGroup.Go). Each waits for what it started, or the type it belongs to
 // does where the comment says.
 var owners = []string{
-	"cmd/gateway: (*gateway).attach",
 	"cmd/gateway: (*gateway).run",
+	"cmd/gateway: (*gateway).start",        // attached.end waits
 	"device/modbus: (*link).keepConnected", // link.Run waits, in shut
 	"device/modbus: dial",                  // conn.close waits
 	"device/mqtt: (*Broker).Run",
 	"device/mqtt: (*guard).admit",  // guard.Close waits
 	"device/mqtt: (*guard).handle", // guard.Close waits
+	"uplink: (*LiveFirst).Run",
 	"uplink: (*Runner).session",
 	"uplink/kafka: (*exact).look",
 	"uplink/kafka: (*session).launch", // session.Close waits

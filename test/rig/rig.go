@@ -149,6 +149,9 @@ func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 // Resume ends a Pause.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
+// SetSettings gives a server others at its next start, in the place of those a test has given it.
+func (s *Server) SetSettings(settings string) { s.rewrite(settings) }
+
 // Reload gives a server that can change its settings while it runs others in the place of those a test has given it.
 func (s *Server) Reload(settings string) {
 	s.tb.Helper()

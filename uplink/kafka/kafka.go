@@ -37,6 +37,7 @@ func (c *Config) SendingPolicy() *uplink.Policy { return &c.Sending }
 // Check implements pipeline.Checker.
 func (c *Config) Check() []pipeline.Problem {
 	problems := append(uplink.CheckMessageTemplate("topic", c.Topic), uplink.CheckTemplate("client_id", c.ClientID)...)
+	problems = append(problems, uplink.CheckPolicy("sending", &c.Sending)...)
 	add := func(path, text string) { problems = append(problems, pipeline.Problem{Path: path, Text: text}) }
 	for path, topic := range map[string]string{"topic": c.Topic, "cursor_topic": c.CursorTopic} {
 		if strings.ContainsFunc(topic, func(r rune) bool { return !legal(r) && r != '{' && r != '}' }) || len(topic) > topicLength {
@@ -49,12 +50,12 @@ func (c *Config) Check() []pipeline.Problem {
 	if c.Topic != "" && c.CursorTopic == c.Topic {
 		add("cursor_topic", "the same as topic, and compaction would eat the records (want a topic of its own)")
 	}
-	switch signed := c.User != "" || c.Password != ""; {
+	switch signed := c.User != "" || c.Password.IsSet(); {
 	case c.SASL == "" && (signed || c.TokenFile != ""):
 		add("sasl", "missing with a user or token (want plain, scram-256, scram-512 or oauthbearer)")
 	case c.SASL == "oauthbearer" && (signed || c.TokenFile == ""):
 		add("token_file", "sasl: oauthbearer signs in with a token (want token_file, and neither user nor password)")
-	case c.SASL != "" && c.SASL != "oauthbearer" && (c.User == "" || c.Password == "" || c.TokenFile != ""):
+	case c.SASL != "" && c.SASL != "oauthbearer" && (c.User == "" || !c.Password.IsSet() || c.TokenFile != ""):
 		add("user", "sasl needs user and password (want both, and no token_file)")
 	}
 	return append(problems, uplink.CheckTLS(&c.TLS)...)
@@ -74,6 +75,7 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 	}
 	s := &session{turn: make(chan struct{}, 1)}
 	s.link = c.link(ctx, env)
+	s.loose = env.Promise.Order == uplink.OrderKey || env.Promise.Order == uplink.OrderNone
 	if err := s.open(ctx, c, env); err != nil {
 		s.hangUp()
 		return nil, s.explain(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"edgegateway/pipeline"
 	"edgegateway/test/rig"
 	"edgegateway/uplink/kafka"
 	"edgegateway/uplink/uplinktest"
@@ -69,7 +70,7 @@ func faults(t *testing.T, addr string) {
 	admin := kadm.NewClient(connect(t, addr))
 	at := func(topic string) *kafka.Config { return &kafka.Config{Brokers: []string{addr}, Topic: topic} }
 	signIn := at("x")
-	signIn.SASL, signIn.User, signIn.Password = "plain", "gw", "open"
+	signIn.SASL, signIn.User, signIn.Password = "plain", "gw", pipeline.NewSecret("open")
 	encrypted := at("x")
 	encrypted.TLS.Enabled = true
 	uplinktest.RunFaults(t, []uplinktest.Fault{

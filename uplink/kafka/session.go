@@ -25,6 +25,7 @@ const (
 // produced after that would pass the records that were refused.
 type session struct {
 	link
+	loose   bool           // others may go on past a record that its topic does not take for now
 	turn    chan struct{}  // held from when a chunk is made until it is answered; guards the fields below
 	running sync.WaitGroup // what waits for answers; Close waits for it
 	pace    uplink.Pace
@@ -81,7 +82,10 @@ func (s *session) prepare(ctx context.Context, recs []uplink.Record) []outgoing 
 		topic, terms, err := s.topicOf(ctx, &recs[i])
 		if err != nil {
 			o.err = s.explainOf(topic, err)
-			return append(out, o)
+			if out = append(out, o); s.loose && ctx.Err() == nil {
+				continue
+			}
+			return out
 		}
 		o.batch, o.rec = terms.bytes, s.heads.record(&recs[i], topic, terms.keeps, now)
 		out = append(out, o)
@@ -92,7 +96,7 @@ func (s *session) prepare(ctx context.Context, recs []uplink.Record) []outgoing 
 // launch produces the next chunk and leaves the rest to settle, which passes the turn on. It returns how many records it has
 // dealt with.
 func (s *session) launch(out []outgoing, report func(uint64, uplink.Outcome)) (int, error) {
-	if s.failed == nil && !out[0].drop {
+	if s.failed == nil && !out[0].drop && !s.loose {
 		s.failed = out[0].err
 	}
 	if s.failed != nil {
@@ -109,10 +113,17 @@ func (s *session) launch(out []outgoing, report func(uint64, uplink.Outcome)) (i
 			report(o.seq, uplink.Outcome{Verdict: uplink.Drop, Err: o.err})
 			continue
 		}
+		if o.err != nil && s.loose { // its topic is not there for now
+			report(o.seq, uplink.Outcome{Err: o.err, Answered: true})
+			continue
+		}
+		if o.err != nil {
+			break
+		}
 		if o.batch < s.batch { // then the chunk is to be one batch, and no larger than this
 			limit = min(limit, o.batch-o.batch/10)
 		}
-		if o.err != nil || bytes > 0 && bytes+o.size > limit {
+		if bytes > 0 && bytes+o.size > limit {
 			break
 		}
 		bytes += o.size
@@ -148,7 +159,7 @@ func (s *session) settle(answers <-chan answer, sent int, report func(uint64, up
 			continue
 		}
 		o := s.outcome(a.err)
-		if s.failed == nil {
+		if s.failed == nil && !(s.loose && o.Answered) {
 			s.failed = fmt.Errorf("%s did not take a batch: %w", s.address, o.Err)
 		}
 		if o.Verdict == uplink.Suspect {

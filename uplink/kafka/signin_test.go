@@ -74,7 +74,7 @@ func TestSignIn(t *testing.T) {
 		return c
 	}
 	sasl := func(how, password string) *kafka.Config {
-		return at("SASL", func(c *kafka.Config) { c.SASL, c.User, c.Password = how, "gw", pipeline.Secret(password) })
+		return at("SASL", func(c *kafka.Config) { c.SASL, c.User, c.Password = how, "gw", pipeline.NewSecret(password) })
 	}
 	tls := func(change func(*uplink.TLS)) *kafka.Config {
 		return at("TLS", func(c *kafka.Config) {
@@ -91,7 +91,7 @@ func TestSignIn(t *testing.T) {
 	t.Run("a client certificate", func(t *testing.T) { arrives(t, tls(func(*uplink.TLS) {})) })
 	bearer := at("SASL", func(c *kafka.Config) { c.SASL, c.TokenFile = "oauthbearer", token })
 	none := at("SASL", func(c *kafka.Config) { c.SASL, c.TokenFile = "oauthbearer", filepath.Join(dir, "none") })
-	scram := at("ONLYPLAIN", func(c *kafka.Config) { c.SASL, c.User, c.Password = "scram-512", "gw", "open" })
+	scram := at("ONLYPLAIN", func(c *kafka.Config) { c.SASL, c.User, c.Password = "scram-512", "gw", pipeline.NewSecret("open") })
 	uplinktest.RunFaults(t, append(faults, []uplinktest.Fault{
 		{Name: "a token that has expired, and is renewed", Driver: bearer, Want: "refuses the sign-in", Config: true, Mend: func() {
 			writeFile(t, dir, "token", unsecured(time.Hour))

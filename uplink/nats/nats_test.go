@@ -9,6 +9,7 @@ import (
 	client "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"edgegateway/pipeline"
 	"edgegateway/test/rig"
 	"edgegateway/uplink/nats"
 	"edgegateway/uplink/uplinktest"
@@ -74,7 +75,7 @@ func TestFaults(t *testing.T) {
 	server := rig.NATS(t, rig.NATSOptions{User: "gw", Password: "open", MaxPayload: 64 << 10})
 	js := connect(t, server.Addr, client.UserInfo("gw", "open"))
 	at := func(subject string) *nats.Config {
-		return &nats.Config{Servers: []string{server.Addr}, Subject: subject, User: "gw", Password: "open"}
+		return &nats.Config{Servers: []string{server.Addr}, Subject: subject, User: "gw", Password: pipeline.NewSecret("open")}
 	}
 	create := func(cfg jetstream.StreamConfig) {
 		t.Helper()
@@ -85,7 +86,7 @@ func TestFaults(t *testing.T) {
 	create(jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other.>"}})
 	create(jetstream.StreamConfig{Name: "FULL", Subjects: []string{"full"}, MaxMsgs: 1, Discard: jetstream.DiscardNew})
 	wrong := at("x")
-	wrong.Password = "shut"
+	wrong.Password = pipeline.NewSecret("shut")
 	encrypted := at("x")
 	encrypted.TLS.Enabled = true
 	elsewhere := at("other.line")

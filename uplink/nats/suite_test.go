@@ -14,9 +14,9 @@ import (
 	"edgegateway/uplink/uplinktest"
 )
 
-// whoMay are the users of a server at which the tests need not sign in.
+// whoMay are the users of a server at which the tests need not sign in. It waits for sign-ins on lines of 2 s there and back.
 func whoMay(gw string) string {
-	return `authorization { users: [ { user: admin, password: admin }` + gw + ` ] }
+	return `authorization { timeout: 10, users: [ { user: admin, password: admin }` + gw + ` ] }
 no_auth_user: admin`
 }
 
@@ -48,7 +48,7 @@ func suite(mode uplink.Delivery, options rig.NATSOptions) uplinktest.Suite {
 		},
 		Access: func(_ testing.TB, addr, place string) (uplink.Driver, func(), func()) {
 			cfg := driver(addr, place)
-			cfg.User, cfg.Password = "gw", "open"
+			cfg.User, cfg.Password = "gw", pipeline.NewSecret("open")
 			return cfg, func() { server.Reload(whoMay("")) }, func() { server.Reload(whoMay(gwMay)) }
 		},
 	}

@@ -1,5 +1,5 @@
 -- ARGV: kind, epoch, max_len (0: none), token and expected cursor ('' where there is no fence), the cursor's @BASE ('': none),
--- then seq, entry id, record id, topic and payload of each record. A record without an id is a dead letter: it moves the cursor alone.
+-- then seq, entry id, record id, topic and payload of each record.
 -- Appends in sequence and stops at the first record that is refused, so that what is stored is always a prefix of what
 -- was sent. The cursor moves with each append: a script that is cut short leaves the two in step.
 -- Returns how many records are stored now, new or before, why the next one is not ('' if there is none), and the cursor.
@@ -29,12 +29,10 @@ end
 
 local stored, moved = 0, false
 for i = 7, #ARGV, 5 do
-  local seq, record_id = ARGV[i], ARGV[i + 2]
+  local seq = ARGV[i]
   if pad(seq) > pad(last_seq) then
-    if record_id ~= '' then
-      local reply = append(ARGV[i + 1], record_id, ARGV[i + 3], ARGV[i + 4])
-      if type(reply) == 'table' and reply.err then return {stored, reply.err, last} end
-    end
+    local reply = append(ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
+    if type(reply) == 'table' and reply.err then return {stored, reply.err, last} end
     last, last_seq, moved = epoch .. '-' .. seq .. base, seq, true
     redis.call('SET', KEYS[2], last)
   end

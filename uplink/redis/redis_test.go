@@ -9,6 +9,7 @@ import (
 
 	"edgegateway/pipeline"
 	"edgegateway/test/rig"
+	"edgegateway/uplink"
 	"edgegateway/uplink/redis"
 	"edgegateway/uplink/uplinktest"
 )
@@ -50,7 +51,7 @@ func TestFaults(t *testing.T) {
 	c := client.NewClient(&client.Options{Addr: server.Addr, Password: "open"})
 	t.Cleanup(func() { _ = c.Close() }) // the test is over
 	at := func(key string) *redis.Config {
-		return &redis.Config{Address: server.Addr, Password: "open", Key: key}
+		return &redis.Config{Address: server.Addr, Password: pipeline.NewSecret("open"), Key: key}
 	}
 	do := func(args ...any) {
 		t.Helper()
@@ -65,9 +66,9 @@ func TestFaults(t *testing.T) {
 	do("SET", "{foreign}:cursor", "7-0")
 	do("ACL", "SETUSER", "reader", "on", ">reader", "~*", "+@read", "+ping", "+config|get", "+hello", "+auth")
 	wrong := at("wrong")
-	wrong.Password = "shut"
+	wrong.Password = pipeline.NewSecret("shut")
 	reader := at("rights")
-	reader.User, reader.Password = "reader", "reader"
+	reader.User, reader.Password = "reader", pipeline.NewSecret("reader")
 	encrypted := at("tls")
 	encrypted.TLS.Enabled = true
 	database := at("db")

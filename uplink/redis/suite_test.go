@@ -3,6 +3,7 @@ package redis_test
 import (
 	"testing"
 
+	"edgegateway/pipeline"
 	"edgegateway/test/rig"
 	"edgegateway/uplink"
 	"edgegateway/uplink/redis"
@@ -32,7 +33,7 @@ func suite(as string, mode uplink.Delivery) uplinktest.Suite {
 				}
 			}
 			do("ACL", "SETUSER", "gw", "on", ">open", "~*", "+@all")
-			cfg := &redis.Config{Address: addr, As: as, Key: key + place, User: "gw", Password: "open"}
+			cfg := &redis.Config{Address: addr, As: as, Key: key + place, User: "gw", Password: pipeline.NewSecret("open")}
 			return cfg, func() {
 				do("ACL", "SETUSER", "gw", "resetpass")
 				do("CLIENT", "KILL", "USER", "gw")

@@ -18,7 +18,10 @@ func revoked(t *testing.T, b *bench) {
 		b.waitSettled()
 		revoke()
 		b.append(200)
-		if !waitStatus(r, func(s uplink.Status) bool { return s.Config }) {
+		if !waitStatus(r, func(s uplink.Status) bool {
+			b.append(1) // the broker may take a while, and a connection without work does not know
+			return s.Config
+		}) {
 			t.Errorf("Status = %+v without the right to write, want an error that a person must mend", r.Status())
 		}
 		t.Logf("in plain words: %s", r.Status().Error)

@@ -61,7 +61,7 @@ func latency(t *testing.T, b *bench) {
 func narrow(t *testing.T, b *bench) {
 	b.proxy().Slow(0, 10_000)
 	b.timing = uplink.Timing{}
-	b.append(long(600, 6000)) // 15 s, or as much as is in flight at once and more
+	b.append(long(300, 6000)) // 12 s, or as much as is in flight at once and more
 	b.carries()
 }
 

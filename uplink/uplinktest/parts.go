@@ -149,7 +149,7 @@ func waitState(r *uplink.Runner, want uplink.State) bool {
 }
 
 func waitStatus(r *uplink.Runner, is func(uplink.Status) bool) bool {
-	for deadline := time.Now().Add(patient); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(patient); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if is(r.Status()) {
 			return true
 		}

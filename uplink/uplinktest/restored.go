@@ -37,6 +37,7 @@ func RunRestored(t *testing.T, s Suite) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, s, server, "restored-"+strings.ReplaceAll(c.name, " ", "-"))
+			b.mark = &note{}
 			dir, image := filepath.Join(t.TempDir(), "log"), filepath.Join(t.TempDir(), "image")
 			l := b.life(dir)
 			l.run()
@@ -62,6 +63,10 @@ func RunRestored(t *testing.T, s Suite) {
 			}
 			l.run()
 			l.wantDetected()
+			l.end()
+			l = b.life(dir) // whoever sees an error starts the gateway again first
+			l.run()
+			l.wantDetected()
 			if n := len(s.Read(t, server.Addr, b.place)); n != 500 {
 				t.Errorf("%d records are at the far side before anybody has chosen, want 500", n)
 			}
@@ -70,6 +75,11 @@ func RunRestored(t *testing.T, s Suite) {
 				t.Fatalf("Status = %+v after the choice, want sending", l.runner.Status())
 			}
 			l.append(20_001, 20_200)
+			l.settle()
+			l.end()
+			l = b.life(dir) // and it is over
+			l.run()
+			l.append(20_201, 20_210)
 			l.settle()
 			l.end()
 			want := map[int]int{}
@@ -84,7 +94,7 @@ func RunRestored(t *testing.T, s Suite) {
 					want[n] = 1
 				}
 			}
-			for n := 20_001; n <= 20_200; n++ {
+			for n := 20_001; n <= 20_210; n++ {
 				want[n] = 1
 			}
 			wantValues(t, s.Read(t, server.Addr, b.place), want)
@@ -92,6 +102,16 @@ func RunRestored(t *testing.T, s Suite) {
 		})
 	}
 }
+
+// note is a mark that outlives the runners of a test.
+type note struct {
+	at  uplink.FarCursor
+	set bool
+}
+
+func (n *note) Load() (uplink.FarCursor, bool)  { return n.at, n.set }
+func (n *note) Store(at uplink.FarCursor) error { n.at, n.set = at, true; return nil }
+func (n *note) Clear() error                    { n.set = false; return nil }
 
 // life is a gateway of a real log and a runner in this process.
 type life struct {
@@ -116,7 +136,7 @@ func (b *bench) life(dir string) *life {
 	}
 	l := &life{bench: b, log: log, cursor: cursor}
 	cfg := b.config()
-	cfg.Cursor = cursor
+	cfg.Cursor, cfg.Mark = cursor, b.mark
 	cfg.Choice = func() uplink.Choice {
 		if c := l.choice.Swap(nil); c != nil {
 			return *c
@@ -203,7 +223,7 @@ func wantValues(t *testing.T, stored []Stored, want map[int]int) {
 		got[m.Value]++
 	}
 	wrong := 0
-	for n := range 20_201 {
+	for n := range 20_211 {
 		if got[n] != want[n] {
 			if wrong++; wrong == 1 {
 				t.Errorf("message %d is there %d times, want %d", n, got[n], want[n])

@@ -141,6 +141,7 @@ type bench struct {
 	addr   string // of the broker or of a proxy
 	log    *Log
 	timing uplink.Timing
+	mark   *note // of RunRestored
 }
 
 // newBench makes a place at a broker.
