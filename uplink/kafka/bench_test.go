@@ -109,9 +109,13 @@ func bare(b *testing.B, addr, topic string, recs []uplink.Record) time.Duration 
 		c.Produce(b.Context(), &kgo.Record{
 			Key: []byte(r.Message.PartitionKey()), Value: r.JSON, Timestamp: r.Message.Time,
 			Headers: []kgo.RecordHeader{
-				{Key: "gw-id", Value: []byte("gw1")}, {Key: "gw-stream", Value: []byte("line")}, {Key: "gw-epoch", Value: []byte("7")},
-				{Key: "content-type", Value: []byte("application/json")}, {Key: "gw-seq", Value: fmt.Append(nil, r.ID.Seq)},
-				{Key: "record-id", Value: []byte(r.ID.String())}, {Key: "quality", Value: []byte("good")},
+				{Key: "gw-id", Value: []byte("gw1")},
+				{Key: "gw-stream", Value: []byte("line")},
+				{Key: "gw-epoch", Value: []byte("7")},
+				{Key: "content-type", Value: []byte("application/json")},
+				{Key: "gw-seq", Value: fmt.Append(nil, r.ID.Seq)},
+				{Key: "record-id", Value: []byte(r.ID.String())},
+				{Key: "quality", Value: []byte("good")},
 			},
 		}, func(_ *kgo.Record, err error) {
 			if err != nil {

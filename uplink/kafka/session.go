@@ -159,7 +159,7 @@ func (s *session) settle(answers <-chan answer, sent int, report func(uint64, up
 			continue
 		}
 		o := s.outcome(a.err)
-		if s.failed == nil && !(s.loose && o.Answered) {
+		if s.failed == nil && (!s.loose || !o.Answered) {
 			s.failed = fmt.Errorf("%s did not take a batch: %w", s.address, o.Err)
 		}
 		if o.Verdict == uplink.Suspect {
