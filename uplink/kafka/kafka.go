@@ -101,6 +101,10 @@ func (s *session) open(ctx context.Context, c *Config, env uplink.Env) error {
 		return kgo.NewClient(append(append(slices.Clip(options), c.produce(batch)...), kgo.ManualFlushing(),
 			kgo.MaxBufferedRecords(2*flightRecords), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))...)
 	})
+	if err != nil {
+		return err
+	}
+	_, _, err = s.client.ProducerID(ctx) // now, and not when records wait for it: on a slow line it takes a while
 	return err
 }
 
