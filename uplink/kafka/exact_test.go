@@ -52,13 +52,16 @@ func storedAt(t testing.TB, topic string, brokers kgo.Opt, addr string) []uplink
 		options = append(options, brokers)
 	}
 	c := connect(t, addr, options...)
-	ends, err := kadm.NewClient(c).ListEndOffsets(t.Context(), topic)
-	if err != nil {
-		t.Fatalf("read back: %v", err)
-	}
-	end, ok := ends.Lookup(topic, 0)
-	if !ok || end.Err != nil {
-		t.Fatalf("read back: end of %s: %+v", topic, end)
+	var end kadm.ListedOffset
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		ends, err := kadm.NewClient(c).ListEndOffsets(t.Context(), topic)
+		listed, ok := ends.Lookup(topic, 0)
+		if end = listed; err == nil && ok && end.Err == nil {
+			break
+		}
+		if time.Now().After(deadline) { // a broker that stood still has no leaders for a moment
+			t.Fatalf("read back: end of %s: %v %+v", topic, err, end)
+		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
