@@ -17,7 +17,7 @@ UPLINKS  := $(patsubst %,./uplink/%,kafka nats redis)
 export CGO_ENABLED ?= 1
 
 .PHONY: help run build test race lint bench bench-wal soak fuzz deb fmt cross setup e2e e2e-control powercut powercut-control powercut-arm powercut-arm64 salvage \
-	powercut-block powercut-block-control damage faults kafka-exactly-once conformance kill-uplinks kill-brokers bench-uplinks size
+	powercut-block powercut-block-control damage faults conformance kill-uplinks kill-brokers bench-uplinks size
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,9 +112,6 @@ powercut-block-control: ## the same without flushes, and with a device that lies
 	@cd test/blockcut && POWERCUT_RESULT=$(CURDIR)/build/powercut-block-control.txt \
 		$(GO) test -count=1 -timeout 30m -run 'TestPowerCutControl$$' .
 	@cat build/powercut-block-control.txt
-
-kafka-exactly-once: setup ## the tests of what check refuses until it is understood (docs/uplinks/kafka.md)
-	$(GO) test -race -count=1 -timeout 20m -tags kafka_exactly_once -run 'ExactlyOnce|ThatHangs' -v ./uplink/kafka
 
 conformance: setup ## the suite of every uplink and delivery, in its long form; the last lines are the figures (UPLINK_LONG= for the short one)
 	UPLINK_LONG=$(if $(filter undefined,$(origin UPLINK_LONG)),1,$(UPLINK_LONG)) $(GO) run ./test/conformance

@@ -51,6 +51,9 @@ func explainTLS(address string, err error) error {
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
 		return plain(err, "the certificate of %s is not valid today (has it expired, or is the gateway's clock wrong?)", address)
 	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" { // an alert of the other side, whose type is not exported
+		return plain(err, "%s refuses the TLS handshake: %v (does it want a client certificate in tls.cert_file?)", address, op.Err)
+	}
 	if alert, ok := errors.AsType[tls.AlertError](err); ok {
 		return plain(err, "%s refuses the TLS handshake: %v (does it want a client certificate in tls.cert_file?)", address, alert)
 	}

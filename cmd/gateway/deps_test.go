@@ -50,9 +50,11 @@ var owners = []string{
 	"device/mqtt: (*guard).handle", // guard.Close waits
 	"uplink: (*LiveFirst).Run",
 	"uplink: (*Runner).session",
-	"uplink/nats: (*Config).open", // session.Close waits
-	"wal: (*Log).prepare",         // the committer waits, at the latest in end
-	"wal: Open",                   // Log.Close waits
+	"uplink/kafka: (*exact).look",
+	"uplink/kafka: (*session).launch", // session.Close waits
+	"uplink/nats: (*Config).open",     // session.Close waits
+	"wal: (*Log).prepare",             // the committer waits, at the latest in end
+	"wal: Open",                       // Log.Close waits
 	"webui: (*Server).Run",
 }
 

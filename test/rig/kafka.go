@@ -2,17 +2,46 @@ package rig
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
 
-// Kafka starts a broker of one node (KRaft). Topics must be made; they do not come into being by a write. settings are
-// further lines for its properties file, such as "message.max.bytes=100000".
+// KafkaOptions say what Kafka brokers are like.
+type KafkaOptions struct {
+	Settings  []string          // further lines for the properties file, such as "message.max.bytes=100000"
+	Listeners map[string]string // further listeners by name, with the protocol of each: SASL_PLAINTEXT, SSL or SASL_SSL
+}
+
+// Kafka starts a broker of one node (KRaft). Topics must be made; they do not come into being by a write. settings are as
+// in KafkaOptions.
 func Kafka(tb TB, settings ...string) *Server {
+	tb.Helper()
+	return KafkaWith(tb, KafkaOptions{Settings: settings})
+}
+
+// KafkaWith starts a broker of one node with options. Server.At says where its further listeners are.
+func KafkaWith(tb TB, o KafkaOptions) *Server {
+	tb.Helper()
+	return kafkaNodes(tb, 1, o)[0]
+}
+
+// KafkaCluster starts several nodes, each broker and controller. What topics and transactions need is on all of them, and a write
+// is confirmed when all but one have it.
+func KafkaCluster(tb TB, nodes int, o KafkaOptions) []*Server {
+	tb.Helper()
+	return kafkaNodes(tb, nodes, o)
+}
+
+// kafkaFronts is how many proxies can stand in front of a node at once.
+const kafkaFronts = 4
+
+func kafkaNodes(tb TB, nodes int, o KafkaOptions) []*Server {
 	tb.Helper()
 	lib := filepath.Join(Setup(tb, "kafka"), "kafka-4.3.1", "lib")
 	java, err := exec.LookPath("java")
@@ -20,18 +49,72 @@ func Kafka(tb TB, settings ...string) *Server {
 		Setup(tb, "apt")
 		java = "java"
 	}
+	var voters []string
+	each := 2 + 2*kafkaFronts + len(o.Listeners)
+	ports := freePorts(tb, nodes*each)
+	for i := range nodes {
+		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", i+1, ports[i*each]))
+	}
+	servers := make([]*Server, nodes)
+	for i := range servers {
+		servers[i] = kafkaNode(tb, java, lib, i+1, ports[i*each:(i+1)*each], voters, o)
+	}
+	if nodes == 1 {
+		servers[0].begin()
+		return servers
+	}
+	for _, s := range servers { // one alone answers, but has no controller before a second is there
+		s.tb.Cleanup(s.end)
+		s.Launch()
+	}
+	for _, s := range servers {
+		s.WaitReady()
+	}
+	return servers
+}
+
+// kafkaNode makes the settings and the storage of a node.
+func kafkaNode(tb TB, java, lib string, id int, ports []int, voters []string, o KafkaOptions) *Server {
+	tb.Helper()
+	next := func() string {
+		p := ports[0]
+		ports = ports[1:]
+		return fmt.Sprintf("127.0.0.1:%d", p)
+	}
 	dir := tb.TempDir()
-	// Kafka tells its clients where to connect next, so a proxy needs a listener that names the proxy.
-	port, controller, front, behind := FreePort(tb), FreePort(tb), FreePort(tb), FreePort(tb)
-	properties := filepath.Join(dir, "server.properties")
-	logging := filepath.Join(dir, "log4j2.properties")
-	write := func(path, text string) {
+	s := &Server{tb: tb, name: fmt.Sprintf("kafka %d", id), dir: dir, At: map[string]string{}}
+	listeners := []string{"CONTROLLER://" + next()}
+	s.Addr = next()
+	listeners = append(listeners, "PLAINTEXT://"+s.Addr)
+	advertised := []string{"PLAINTEXT://" + s.Addr}
+	protocols := []string{"PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"}
+	// Kafka tells its clients where to connect next, so each proxy needs a listener that names the proxy.
+	for n := range kafkaFronts {
+		name, front := fmt.Sprintf("PROXIED%d", n), Front{At: next(), To: next()}
+		listeners = append(listeners, name+"://"+front.To)
+		advertised = append(advertised, name+"://"+front.At)
+		protocols = append(protocols, name+":PLAINTEXT")
+		s.Fronts = append(s.Fronts, front)
+	}
+	s.ProxyAt, s.ProxyTo, s.Fronts = s.Fronts[0].At, s.Fronts[0].To, s.Fronts[1:]
+	for _, name := range slices.Sorted(maps.Keys(o.Listeners)) {
+		s.At[name] = next()
+		listeners = append(listeners, name+"://"+s.At[name])
+		advertised = append(advertised, name+"://"+s.At[name])
+		protocols = append(protocols, name+":"+o.Listeners[name])
+	}
+	properties, logging := filepath.Join(dir, "server.properties"), filepath.Join(dir, "log4j2.properties")
+	text := fmt.Sprintf(kafkaProperties, id, strings.Join(voters, ","), strings.Join(listeners, ","), strings.Join(advertised, ","),
+		strings.Join(protocols, ","), filepath.Join(dir, "data"), min(len(voters), 3), max(1, min(len(voters), 3)-1))
+	for path, text := range map[string]string{properties: text + strings.Join(o.Settings, "\n") + "\n", logging: kafkaLogging} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			tb.Fatalf("settings of kafka: %v", err)
 		}
 	}
-	write(properties, fmt.Sprintf(kafkaProperties, port, controller, filepath.Join(dir, "data"), behind, front)+strings.Join(settings, "\n")+"\n")
-	write(logging, kafkaLogging)
+	heap := "-Xmx384m"
+	if len(voters) > 1 {
+		heap = "-Xmx256m"
+	}
 	run := func(heap, class string, args ...string) *exec.Cmd {
 		return exec.Command(java, append([]string{
 			heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.configurationFile=" + logging,
@@ -41,11 +124,24 @@ func Kafka(tb TB, settings ...string) *Server {
 	if out, err := run("-Xmx128m", "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", properties).CombinedOutput(); err != nil {
 		tb.Fatalf("format kafka's storage: %v\n%s", err, out)
 	}
-	s := &Server{tb: tb, name: "kafka", dir: dir, Addr: fmt.Sprintf("127.0.0.1:%d", port)}
-	s.ProxyAt, s.ProxyTo = fmt.Sprintf("127.0.0.1:%d", front), fmt.Sprintf("127.0.0.1:%d", behind)
-	s.command = func() *exec.Cmd { return run("-Xmx384m", "kafka.Kafka", properties) }
+	s.command = func() *exec.Cmd { return run(heap, "kafka.Kafka", properties) }
 	s.ready = func() error { return kafkaAnswers(s.Addr) }
-	return s.begin()
+	return s
+}
+
+// freePorts returns so many ports, each another one: one that was given back may be given out again.
+func freePorts(tb TB, n int) []int {
+	tb.Helper()
+	ports := make([]int, n)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			tb.Fatalf("free port: %v", err)
+		}
+		defer func() { _ = l.Close() }() // nothing was accepted
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+	}
+	return ports
 }
 
 // kafkaAnswers asks for the API versions (key 18, version 0), which a broker answers when it serves.
@@ -67,19 +163,21 @@ func kafkaAnswers(addr string) error {
 }
 
 const kafkaProperties = `process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:%[2]d
+node.id=%[1]d
+controller.quorum.voters=%[2]s
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listeners=PLAINTEXT://127.0.0.1:%[1]d,CONTROLLER://127.0.0.1:%[2]d,PROXIED://127.0.0.1:%[4]d
-advertised.listeners=PLAINTEXT://127.0.0.1:%[1]d,PROXIED://127.0.0.1:%[5]d
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT
-log.dirs=%[3]s
-offsets.topic.replication.factor=1
+listeners=%[3]s
+advertised.listeners=%[4]s
+listener.security.protocol.map=%[5]s
+log.dirs=%[6]s
+offsets.topic.replication.factor=%[7]d
 offsets.topic.num.partitions=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
+transaction.state.log.replication.factor=%[7]d
+transaction.state.log.min.isr=%[8]d
 transaction.state.log.num.partitions=1
+default.replication.factor=%[7]d
+min.insync.replicas=%[8]d
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
 controlled.shutdown.enable=false

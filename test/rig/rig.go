@@ -34,6 +34,8 @@ type Server struct {
 	ProxyAt, ProxyTo string
 	// Fronts are more such pairs, where the ports are not open.
 	Fronts []Front
+	// At says where further listeners are, by name, where there are any.
+	At map[string]string
 
 	tb      TB
 	name    string
@@ -54,14 +56,16 @@ func (s *Server) begin() *Server {
 	if s.ProxyTo == "" {
 		s.ProxyAt, s.ProxyTo = "127.0.0.1:0", s.Addr
 	}
-	s.tb.Cleanup(func() {
-		s.Kill9()
-		if s.tb.Failed() {
-			s.tb.Logf("%s said last:\n%s", s.name, s.logTail())
-		}
-	})
+	s.tb.Cleanup(s.end)
 	s.Start()
 	return s
+}
+
+func (s *Server) end() {
+	s.Kill9()
+	if s.tb.Failed() {
+		s.tb.Logf("%s said last:\n%s", s.name, s.logTail())
+	}
 }
 
 // Start starts a server that does not run, and returns when it answers.

@@ -29,25 +29,21 @@ func (s *exact) cursorRecord(at uplink.FarCursor) *kgo.Record {
 
 // makeCursorTopic makes the topic where it is missing, and checks that no cursor in it expires. Small segments are compacted
 // soon, so that it stays small.
-func (s *exact) makeCursorTopic(ctx context.Context, admin *kadm.Client) error {
-	topics, err := admin.ListTopics(ctx, s.cursorTopic)
-	if err != nil {
-		return s.explainOf(s.cursorTopic, err)
+func (s *exact) makeCursorTopic(ctx context.Context, topic kadm.TopicDetail, settings []kadm.Config) error {
+	if errors.Is(topic.Err, kerr.UnknownTopicOrPartition) {
+		return s.createCursorTopic(ctx, s.admin)
 	}
-	err = topics[s.cursorTopic].Err
-	if errors.Is(err, kerr.UnknownTopicOrPartition) {
-		return s.createCursorTopic(ctx, admin)
+	if topic.Err != nil {
+		return s.explainOf(s.cursorTopic, topic.Err)
 	}
-	if err != nil {
-		return s.explainOf(s.cursorTopic, err)
-	}
-	configs, err := admin.DescribeTopicConfigs(ctx, s.cursorTopic)
-	if err != nil || len(configs) != 1 || configs[0].Err != nil {
-		return nil //nolint:nilerr // a right that the gateway needs not have
-	}
-	for _, c := range configs[0].Configs {
+	return cursorsStay(s.cursorTopic, settings)
+}
+
+// cursorsStay says why cursors in a topic would expire; nil if they stay.
+func cursorsStay(topic string, settings []kadm.Config) error {
+	for _, c := range settings {
 		if policy := c.MaybeValue(); c.Key == "cleanup.policy" && strings.Contains(policy, "delete") {
-			return uplink.Config(fmt.Errorf("the cursor topic %s has cleanup.policy=%s, so cursors in it expire (want compact)", s.cursorTopic, policy))
+			return uplink.Config(fmt.Errorf("the cursor topic %s has cleanup.policy=%s, so cursors in it expire (want compact)", topic, policy))
 		}
 	}
 	return nil
@@ -95,21 +91,17 @@ func (s *exact) findCursor(ends map[place]int64) place {
 
 // readCursor returns the newest committed cursor. One that is not where its key belongs is from before the topic got more
 // partitions.
-func (s *exact) readCursor(ctx context.Context, ends map[place]int64) (uplink.FarCursor, error) {
-	begins, err := s.offsets(s.admin.ListStartOffsets(ctx, s.cursorTopic))
-	if err != nil {
-		return uplink.FarCursor{}, err
-	}
-	newest, err := s.newest(ctx, s.cursorAt, begins[s.cursorAt], ends[s.cursorAt])
+func (s *exact) readCursor(ctx context.Context, v *survey) (uplink.FarCursor, error) {
+	newest, err := s.newest(ctx, s.cursorAt, v)
 	if err != nil {
 		return uplink.FarCursor{}, err
 	}
 	if newest == nil {
-		for p, begin := range begins {
+		for p := range v.begins {
 			if p == s.cursorAt {
 				continue
 			}
-			r, err := s.newest(ctx, p, begin, ends[p])
+			r, err := s.newest(ctx, p, v)
 			if err != nil {
 				return uplink.FarCursor{}, err
 			}
@@ -121,21 +113,22 @@ func (s *exact) readCursor(ctx context.Context, ends map[place]int64) (uplink.Fa
 	if newest == nil || newest.Value == nil {
 		return uplink.FarCursor{}, nil
 	}
-	var v cursorValue
-	if err := json.Unmarshal(newest.Value, &v); err != nil {
+	var value cursorValue
+	if err := json.Unmarshal(newest.Value, &value); err != nil {
 		return uplink.FarCursor{}, uplink.Config(fmt.Errorf("the cursor of %s in topic %s, partition %d, offset %d, cannot be read: %w (want what only this gateway writes there)",
 			s.key, s.cursorTopic, newest.Partition, newest.Offset, err))
 	}
-	return uplink.FarCursor(v), nil
+	return uplink.FarCursor(value), nil
 }
 
 // newest returns the newest committed cursor record of ours in a partition, nil if there is none. It looks at the end first:
 // a topic that many gateways share is not read whole.
-func (s *exact) newest(ctx context.Context, p place, begin, end int64) (*kgo.Record, error) {
+func (s *exact) newest(ctx context.Context, p place, v *survey) (*kgo.Record, error) {
+	begin, end := v.begins[p], v.ends[p]
 	if begin >= end {
 		return nil, nil
 	}
-	if err := s.waitDecided(ctx, p, end); err != nil {
+	if err := s.waitDecided(ctx, p, v); err != nil {
 		return nil, err
 	}
 	for window := int64(2000); ; window *= 10 {
@@ -149,20 +142,17 @@ func (s *exact) newest(ctx context.Context, p place, begin, end int64) (*kgo.Rec
 
 // waitDecided waits until all that a partition of the cursor topic holds is decided: behind another gateway's open transaction may
 // stand a cursor of ours, and a reader of what is committed does not see it.
-func (s *exact) waitDecided(ctx context.Context, p place, end int64) error {
-	for {
-		decided, err := s.offsets(s.admin.ListCommittedOffsets(ctx, s.cursorTopic))
-		if err != nil {
-			return err
-		}
-		if decided[p] >= end {
-			return nil
-		}
+func (s *exact) waitDecided(ctx context.Context, p place, v *survey) error {
+	for v.decided[p] < v.ends[p] {
 		if wait(ctx) != nil {
 			return fmt.Errorf("a transaction of another gateway is open in %v, since offset %d: cursors behind it cannot be read yet "+
-				"(it ends by itself within %v)", p, decided[p], transactionTimeout)
+				"(it ends by itself within %v)", p, v.decided[p], transactionTimeout)
+		}
+		if err := s.lookAgain(ctx, v); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // scan reads from one offset up to another, and returns the last record of ours in there.

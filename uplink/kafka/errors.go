@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -30,14 +31,14 @@ func isFenced(err error) bool {
 }
 
 // outcome turns the error of one record into its outcome.
-func (s *session) outcome(err error) uplink.Outcome {
+func (l *link) outcome(err error) uplink.Outcome {
 	switch {
 	case isRefused(err):
-		return uplink.Outcome{Verdict: uplink.Suspect, Err: s.explain(err)}
+		return uplink.Outcome{Verdict: uplink.Suspect, Err: l.explain(err)}
 	case errors.Is(err, kgo.ErrClientClosed), errors.Is(err, context.Canceled):
-		return uplink.Outcome{Err: fmt.Errorf("%s: the session ended before the answer", s.address)}
+		return uplink.Outcome{Err: fmt.Errorf("%s: the session ended before the answer", l.address)}
 	}
-	return uplink.Outcome{Err: s.explain(err), Answered: isOfTopic(err)}
+	return uplink.Outcome{Err: l.explain(err), Answered: isOfTopic(err)}
 }
 
 // isOfTopic reports whether the broker has not stored a record because of its topic; others take theirs.
@@ -53,39 +54,39 @@ func isOfTopic(err error) bool {
 }
 
 // explain puts an error into plain words.
-func (s *session) explain(err error) error { return s.explainOf(s.topic, err) }
+func (l *link) explain(err error) error { return l.explainOf(l.topic, err) }
 
 // explainOf puts an error that is about a topic into plain words.
-func (s *session) explainOf(topic string, err error) error {
+func (l *link) explainOf(topic string, err error) error {
 	config := func(format string, args ...any) error { return uplink.Config(fmt.Errorf(format, args...)) }
 	switch {
 	case err == nil || uplink.IsConfig(err):
 		return err
 	case isFenced(err):
-		return config("another gateway with the id %s writes this stream (want an id of its own for each gateway, or the other one stopped)", s.gateway)
+		return uplink.Fenced(fmt.Errorf("another gateway with the id %s writes this stream (want an id of its own for each gateway, or the other one stopped)", l.gateway))
 	case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
-		return config("the user may not use the transactional id %s (want the rights WRITE and DESCRIBE on it)", s.id)
+		return config("the user may not use the transactional id %s (want the rights WRITE and DESCRIBE on it)", l.id)
 	case errors.Is(err, kerr.InvalidTransactionTimeout):
-		return config("%s does not allow transactions of %v (want its setting transaction.max.timeout.ms no lower)", s.address, transactionTimeout)
+		return config("%s does not allow transactions of %v (want its setting transaction.max.timeout.ms no lower)", l.address, transactionTimeout)
 	case errors.Is(err, kerr.CoordinatorNotAvailable), errors.Is(err, kerr.NotCoordinator), errors.Is(err, kerr.CoordinatorLoadInProgress):
-		return fmt.Errorf("%s has no coordinator for transactions yet (is it starting, or are brokers down that hold __transaction_state?)", s.address)
+		return fmt.Errorf("%s has no coordinator for transactions yet (is it starting, or are brokers down that hold __transaction_state?)", l.address)
 	case errors.Is(err, kerr.ConcurrentTransactions):
-		return fmt.Errorf("%s is still ending an earlier transaction of %s", s.address, s.id)
+		return fmt.Errorf("%s is still ending an earlier transaction of %s", l.address, l.id)
 	case errors.Is(err, kerr.TransactionAbortable), errors.Is(err, kerr.InvalidTxnState), errors.Is(err, kerr.InvalidProducerIDMapping),
 		errors.Is(err, kerr.UnknownProducerID), errors.Is(err, kerr.OperationNotAttempted):
-		return fmt.Errorf("%s wants the transaction begun again: %w", s.address, err)
+		return fmt.Errorf("%s wants the transaction begun again: %w", l.address, err)
 	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
-		return config("topic %s does not exist on %s (want it created there, or another name in topic)", topic, s.address)
+		return config("topic %s does not exist on %s (want it created there, or another name in topic)", topic, l.address)
 	case errors.Is(err, kerr.InvalidTopicException):
-		return config("%q is no name of a topic to %s", topic, s.address)
+		return config("%q is no name of a topic to %s", topic, l.address)
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		return config("the user may not write to topic %s (want the rights WRITE and DESCRIBE on it)", topic)
 	case errors.Is(err, kerr.ClusterAuthorizationFailed):
 		return config("the user may not write to this cluster (want the right IDEMPOTENT_WRITE, or WRITE on topic %s)", topic)
 	case errors.Is(err, kerr.SaslAuthenticationFailed):
-		return config("%s refuses the sign-in: wrong user or password", s.address)
+		return config("%s refuses the sign-in: wrong user or password", l.address)
 	case errors.Is(err, kerr.UnsupportedSaslMechanism), errors.Is(err, kerr.IllegalSaslState):
-		return config("%s does not offer this way to sign in (want another sasl)", s.address)
+		return config("%s does not offer this way to sign in (want another sasl)", l.address)
 	case errors.Is(err, kerr.UnsupportedCompressionType):
 		return config("topic %s does not take this compression (want another compression)", topic)
 	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge):
@@ -98,10 +99,13 @@ func (s *session) explainOf(topic string, err error) error {
 		return fmt.Errorf("topic %s has too few replicas in step to confirm (its setting min.insync.replicas)", topic)
 	}
 	if _, ok := errors.AsType[*kgo.ErrFirstReadEOF](err); ok {
-		return fmt.Errorf("%s closes the connection at once (is it starting, or does it want TLS or a sign-in that is not set, or the reverse?)", s.address)
+		return fmt.Errorf("%s closes the connection at once (is it starting, or does it want TLS or a sign-in that is not set, or the reverse?)", l.address)
+	}
+	if strings.Contains(err.Error(), "invalid large response size") { // franz-go has no name for it; it is a TLS alert or the like
+		return config("%s does not speak Kafka without encryption on this port (want its port without TLS, or tls.enabled: true)", l.address)
 	}
 	if e, ok := errors.AsType[*kerr.Error](err); ok {
-		return fmt.Errorf("%s answers %s: %s", s.address, e.Message, e.Description)
+		return fmt.Errorf("%s answers %s: %s", l.address, e.Message, e.Description)
 	}
-	return uplink.Explain(s.address, err)
+	return uplink.Explain(l.address, err)
 }

@@ -3,25 +3,24 @@ package kafka
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"edgegateway/uplink"
 )
 
-// exact is the session of delivery: exactly_once. It implements uplink.Session and uplink.Resumer.
+// exact is the session of delivery: exactly_once. It implements uplink.Session, uplink.Resumer and uplink.Watcher.
 //
 //	BeginTransaction ─▶ records … ─▶ cursor record ─▶ EndTransaction ─▶ reports
-//
-// All fields below far are guarded by session.sending.
 type exact struct {
-	session
+	link
 	admin       *kadm.Client
 	options     []kgo.Opt // to dial with
 	cursorTopic string
@@ -31,6 +30,8 @@ type exact struct {
 	log         *slog.Logger
 	far         uplink.FarCursor // as it was at the start
 
+	sending   sync.Mutex // held by Send, a commit and Reset; Close waits for it; guards the fields below
+	pace      uplink.Pace
 	tx        *transaction // nil: none is open
 	last      uplink.FarCursor
 	round     uint64 // counts Sends
@@ -41,74 +42,59 @@ type exact struct {
 }
 
 // hooks are for tests: committed is called between a commit and its reports, outside leaves the cursor out of the
-// transaction and writes it after.
+// transaction and writes it after, records bounds a transaction.
 type hooks struct {
 	committed func()
 	outside   bool
+	records   int
 }
 
 // openExact fences older sessions, makes sure that nothing of theirs can still become visible, and reads the far cursor, in
 // this order.
-func (c *Config) openExact(ctx context.Context, env uplink.Env, h hooks) (_ *exact, err error) {
+func (c *Config) openExact(ctx context.Context, env uplink.Env, h hooks) (*exact, error) {
 	s := &exact{hooks: h, log: env.Log, cursorTopic: c.CursorTopic, key: strings.Join([]string{env.Gateway, env.Stream, env.Uplink}, "/")}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	s.topic, s.address = uplink.Expand(c.Topic, env), strings.Join(c.Brokers, ", ")
-	s.gateway, s.id = env.Gateway, "gw/"+s.key
-	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	defer func() {
-		if err != nil {
-			if s.client != nil {
-				s.client.Close()
-			}
-			s.cancel()
-			err = s.explain(err)
-		}
-	}()
-	if s.options, err = c.dial(env); err != nil {
-		return nil, err
+	s.link = c.link(ctx, env)
+	s.id = "gw/" + s.key
+	if err := s.open(ctx, c, env); err != nil {
+		s.hangUp()
+		return nil, s.explain(err)
 	}
-	if err := s.look(ctx); err != nil {
-		return nil, err
-	}
-	if s.client, err = kgo.NewClient(append(append(slices.Clip(s.options), c.produce(s.takes)...),
-		kgo.TransactionalID(s.id), kgo.TransactionTimeout(transactionTimeout), kgo.ProducerLinger(2*time.Millisecond),
-		kgo.RecordPartitioner(partitioner()))...); err != nil {
-		return nil, uplink.Config(fmt.Errorf("settings: %w", err))
-	}
-	s.admin = kadm.NewClient(s.client)
-	producer, _, err := s.client.ProducerID(ctx) // fences
-	if err != nil {
-		return nil, err
-	}
-	ends, err := s.ends(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s.cursorAt = s.findCursor(ends)
-	if err := s.nothingHangs(ctx, producer, ends); err != nil {
-		return nil, err
-	}
-	s.far, err = s.readCursor(ctx, ends)
-	return s, err
+	return s, nil
 }
 
-// look asks the broker about the topics with a client of its own: how large a batch may be, the producing one is told when
-// it is made.
-func (s *exact) look(ctx context.Context) error {
-	client, err := kgo.NewClient(s.options...)
-	if err != nil {
-		return uplink.Config(fmt.Errorf("settings: %w", err))
-	}
-	defer client.Close()
-	s.client = client
-	defer func() { s.client = nil }()
-	if err := s.greet(ctx); err != nil {
+func (s *exact) open(ctx context.Context, c *Config, env uplink.Env) (err error) {
+	if s.options, err = c.dial(env); err != nil {
 		return err
 	}
-	s.takes = max(s.takes, 1<<10) // the least that the client allows
-	return s.makeCursorTopic(ctx, kadm.NewClient(client))
+	topics, settings, err := s.meet(ctx, func(batch int) (*kgo.Client, error) {
+		return kgo.NewClient(append(append(slices.Clip(s.options), c.produce(batch)...),
+			kgo.TransactionalID(s.id), kgo.TransactionTimeout(transactionTimeout), kgo.ProducerLinger(2*time.Millisecond),
+			kgo.MaxBufferedRecords(transactionRecords+1), kgo.RecordPartitioner(partitioner()))...)
+	}, s.cursorTopic)
+	if err != nil {
+		return err
+	}
+	s.admin = kadm.NewClient(s.client)
+	if err := s.makeCursorTopic(ctx, topics[s.cursorTopic], settings[s.cursorTopic]); err != nil {
+		return err
+	}
+	producer, _, err := s.client.ProducerID(ctx) // fences
+	if err != nil {
+		return err
+	}
+	v, err := s.look(ctx)
+	if err != nil {
+		return err
+	}
+	s.cursorAt = s.findCursor(v.ends)
+	if err := s.nothingHangs(ctx, producer, v); err != nil {
+		return err
+	}
+	s.far, err = s.readCursor(ctx, v)
+	return err
 }
 
 // byKey is the partition of a record that goes where its key says.
@@ -158,4 +144,28 @@ func (s *exact) write(ctx context.Context, to uplink.FarCursor) error {
 		return err
 	}
 	return s.client.EndTransaction(ctx, kgo.TryCommit)
+}
+
+// Alive implements uplink.Watcher. The coordinator says which producer has the transactional id; asking fences nobody.
+func (s *exact) Alive(ctx context.Context) error {
+	id, epoch, err := s.client.ProducerID(ctx)
+	if err != nil {
+		return s.explain(err)
+	}
+	answer, err := s.admin.DescribeTransactions(ctx, s.id)
+	if err == nil {
+		err = answer[s.id].Err
+	}
+	switch now := answer[s.id]; {
+	case errors.Is(err, kerr.UnsupportedVersion), errors.Is(err, kerr.TransactionalIDNotFound): // too old, or the id has expired
+		return nil
+	case err != nil:
+		return s.explain(err)
+	case now.ProducerID != id || now.ProducerEpoch > epoch:
+		if again, newer, err := s.client.ProducerID(ctx); err == nil && again == now.ProducerID && newer >= now.ProducerEpoch {
+			return nil // a commit of ours came in between
+		}
+		return s.explain(kerr.ProducerFenced)
+	}
+	return nil
 }

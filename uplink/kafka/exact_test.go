@@ -1,9 +1,6 @@
-//go:build kafka_exactly_once
-
 package kafka_test
 
 import (
-	"bytes"
 	"context"
 	"strings"
 	"sync"
@@ -20,52 +17,13 @@ import (
 	"edgegateway/uplink/uplinktest"
 )
 
-// outsideMode is the run in which the far cursor is written after the transaction.
-const outsideMode = "kafka-cursor-outside"
-
+// The tests below share one broker, because a broker takes long to start.
 func TestExactlyOnce(t *testing.T) {
-	var server *rig.Server
-	refused := 0
-	suite := uplinktest.Suite{
-		Server:  func(rig.TB) *rig.Server { return server },
-		Prepare: prepare,
-		Resumes: true,
-		Driver: func(addr, place string) uplink.Driver {
-			e := exactly(addr, place+"-{gateway}")
-			if e.Outside = place == outsideMode; e.Outside {
-				e.Committed = func() { time.Sleep(20 * time.Millisecond) } // a moment that a kill can find
-			}
-			return e
-		},
-		Read: readCommitted,
-		Refused: func() pipeline.Message {
-			size := 150_000 // the broker refuses it
-			if refused++; refused%2 == 0 {
-				size = 950_000 // the gateway knows that no batch takes it
-			}
-			return pipeline.Message{Topic: "boiler/log", Key: "boiler", Value: pipeline.Bytes(bytes.Repeat([]byte("x"), size))}
-		},
-		Interruptions: 1,
-	}
-	if !uplinktest.IsChild() {
-		server = rig.Kafka(t)
-		t.Run("kill -9 of the gateway", func(t *testing.T) {
-			if n := uplinktest.RunKills(t, suite, "kafka-exactly_once", 12); n > 0 {
-				t.Errorf("%d records are there twice, want none", n)
-			}
-		})
-		t.Run("a cursor outside the transaction is caught", func(t *testing.T) {
-			if n := uplinktest.RunKills(t, suite, outsideMode, 8); n == 0 {
-				t.Error("nothing is there twice: this run sees whether the suite sees")
-			}
-		})
-		t.Run("the older of two gateways with one id is fenced", func(t *testing.T) { fenced(t, server.Addr) })
-		t.Run("an old image of the disk is refused", func(t *testing.T) { oldImage(t, server.Addr) })
-		t.Run("the far cursor is moved and read back", func(t *testing.T) { moved(t, server.Addr) })
-		t.Run("a backlog goes in large transactions", func(t *testing.T) { backlog(t, server.Addr) })
-		t.Run("faults", func(t *testing.T) { exactFaults(t, server.Addr) })
-	}
-	uplinktest.Run(t, suite)
+	server := rig.Kafka(t)
+	t.Run("the older of two sessions is fenced", func(t *testing.T) { fenced(t, server.Addr) })
+	t.Run("the far cursor is moved and read back", func(t *testing.T) { moved(t, server.Addr) })
+	t.Run("a backlog goes in large transactions", func(t *testing.T) { backlog(t, server.Addr) })
+	t.Run("faults", func(t *testing.T) { exactFaults(t, server.Addr) })
 }
 
 // exactly returns a driver with a cursor topic of its own: all tests are the same gateway, stream and uplink.
@@ -78,16 +36,32 @@ func exactly(addr, topic string) kafka.Exactly {
 // readCommitted returns what a read-committed consumer sees, up to the very end: a transaction that hangs would keep it from there.
 func readCommitted(t testing.TB, addr, place string) []uplinktest.Stored {
 	t.Helper()
-	topic := place + "-gw1"
-	c := connect(t, addr, kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))
-	ends, err := kadm.NewClient(c).ListEndOffsets(t.Context(), topic)
-	if err != nil {
-		t.Fatalf("read back: %v", err)
+	return storedAt(t, place+"-gw1", nil, addr)
+}
+
+// brokersAt has a client ask several brokers first.
+func brokersAt(addrs []string) kgo.Opt { return kgo.SeedBrokers(addrs...) }
+
+func storedAt(t testing.TB, topic string, brokers kgo.Opt, addr string) []uplinktest.Stored {
+	t.Helper()
+	options := []kgo.Opt{
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}),
 	}
-	end, ok := ends.Lookup(topic, 0)
-	if !ok || end.Err != nil {
-		t.Fatalf("read back: end of %s: %+v", topic, end)
+	if brokers != nil {
+		options = append(options, brokers)
+	}
+	c := connect(t, addr, options...)
+	var end kadm.ListedOffset
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		ends, err := kadm.NewClient(c).ListEndOffsets(t.Context(), topic)
+		listed, ok := ends.Lookup(topic, 0)
+		if end = listed; err == nil && ok && end.Err == nil {
+			break
+		}
+		if time.Now().After(deadline) { // a broker that stood still has no leaders for a moment
+			t.Fatalf("read back: end of %s: %v %+v", topic, err, end)
+		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -116,14 +90,7 @@ func exactEnv() uplink.Env {
 
 func open(t *testing.T, addr, place string) uplink.Session {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	s, err := exactly(addr, place+"-gw1").Config.Open(ctx, exactEnv())
-	if err != nil {
-		t.Fatalf("Open: %v", err)
-	}
-	t.Cleanup(s.Close)
-	return s
+	return openWith(t, exactly(addr, place+"-gw1"), exactEnv())
 }
 
 func records(from, to uint64) []uplink.Record {
@@ -172,8 +139,14 @@ func fenced(t *testing.T, addr string) {
 	if far := newer.(uplink.Resumer).Far(); far != (uplink.FarCursor{Epoch: 7, Seq: 100}) {
 		t.Errorf("the newer begins at %v, want 7/100", far)
 	}
+	if err := newer.(uplink.Watcher).Alive(t.Context()); err != nil {
+		t.Errorf("Alive of the newer = %v, want nil", err)
+	}
+	if err := older.(uplink.Watcher).Alive(t.Context()); !uplink.IsFenced(err) {
+		t.Errorf("Alive of the older = %v, want it to say that it was fenced", err)
+	}
 	for _, o := range send(t, older, records(101, 110)) {
-		if o.Verdict != uplink.Retry || !uplink.IsConfig(o.Err) || !strings.Contains(o.Err.Error(), "another gateway with the id gw1 writes this stream") {
+		if o.Verdict != uplink.Retry || !uplink.IsFenced(o.Err) || !strings.Contains(o.Err.Error(), "another gateway with the id gw1 writes this stream") {
 			t.Errorf("the older has outcome %+v, want it to say that it was fenced", o)
 		}
 	}
@@ -211,22 +184,6 @@ func logOf(n uint64) *uplinktest.Log {
 		log.Append(r.Message)
 	}
 	return log
-}
-
-func oldImage(t *testing.T, addr string) {
-	prepare(t, addr, "image")
-	driver, env := exactly(addr, "image-gw1").Config, exactEnv()
-	log := logOf(500)
-	run(t, driver, env, log, func(uplink.Status) bool { return log.Settled() == 500 })
-	old := logOf(300)
-	s := run(t, driver, env, old, func(s uplink.Status) bool { return s.Error != "" })
-	t.Logf("in plain words: %s", s.Error)
-	if !s.Config || !strings.Contains(s.Error, "an old copy of the gateway's disk was put back") || old.Settled() != 0 {
-		t.Errorf("Status = %+v with %d settled, want it refused", s, old.Settled())
-	}
-	if n := len(readCommitted(t, addr, "image")); n != 500 {
-		t.Errorf("%d records are there, want 500", n)
-	}
 }
 
 func moved(t *testing.T, addr string) {

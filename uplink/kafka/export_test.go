@@ -1,5 +1,3 @@
-//go:build kafka_exactly_once
-
 package kafka
 
 import (
@@ -14,9 +12,18 @@ type Exactly struct {
 	*Config
 	Committed func()
 	Outside   bool
+	Plain     bool   // at_least_once after all
+	Uplink    string // in the place of the one it has: tests that run side by side would fence each other
+	Records   int    // of a transaction, at most; 0 for the usual
 }
 
 func (e Exactly) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
+	if e.Uplink != "" {
+		env.Uplink = e.Uplink
+	}
+	if e.Plain {
+		return e.Config.Open(ctx, env)
+	}
 	env.Promise = uplink.Promise{Delivery: uplink.ExactlyOnce, Order: uplink.OrderStrict}
-	return e.openExact(ctx, env, hooks{committed: e.Committed, outside: e.Outside})
+	return e.openExact(ctx, env, hooks{committed: e.Committed, outside: e.Outside, records: e.Records})
 }

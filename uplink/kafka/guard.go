@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -16,20 +17,23 @@ import (
 // nothingHangs makes sure that no transaction of an earlier session is open in a partition that we write. After a crash of a broker
 // its coordinator may hold one for ended while the partition does not, and our next commit would make its records visible:
 // they would be doubled (measured: after three of eight crashes). What mends it is a transaction of ours in that partition that is aborted.
-func (s *exact) nothingHangs(ctx context.Context, producer int64, ends map[place]int64) error {
+func (s *exact) nothingHangs(ctx context.Context, producer int64, v *survey) error {
 	for _, repair := range []bool{true, false} {
-		open, err := s.open(ctx, producer, ends)
+		open, err := s.hanging(ctx, producer, v)
 		if err != nil || len(open) == 0 {
 			return err
 		}
 		if repair {
-			if err := s.mayAbort(ctx, producer, open, ends); err != nil {
+			if err := s.mayAbort(ctx, producer, open, v); err != nil {
 				return err
 			}
 			if err := s.abortIn(ctx, open); err != nil {
 				return fmt.Errorf("end the open transaction in %v: %w", open, s.explain(err))
 			}
 			s.log.Warn("a transaction that hung was ended", "partitions", fmt.Sprint(open))
+			if err := s.lookAgain(ctx, v); err != nil {
+				return err
+			}
 			continue
 		}
 		return fmt.Errorf("a transaction that a crash of a broker left open hangs in %v, and records in it would be doubled "+
@@ -46,9 +50,25 @@ type place struct {
 
 func (p place) String() string { return fmt.Sprintf("topic %s, partition %d", p.topic, p.partition) }
 
-// ends returns how far the partitions of both topics go. What there is of earlier sessions lies below.
-func (s *exact) ends(ctx context.Context) (map[place]int64, error) {
-	return s.offsets(s.admin.ListEndOffsets(ctx, s.topic, s.cursorTopic))
+// survey is how far the partitions of both topics go, up to where all is decided, and where they begin. What there is of earlier
+// sessions lies below ends.
+type survey struct{ ends, decided, begins map[place]int64 }
+
+// look asks for all three at once. decided may be from before ends, and is asked for again where it falls short.
+func (s *exact) look(ctx context.Context) (*survey, error) {
+	v := &survey{}
+	var asking sync.WaitGroup
+	var errs [3]error
+	asking.Go(func() { v.ends, errs[0] = s.offsets(s.admin.ListEndOffsets(ctx, s.topic, s.cursorTopic)) })
+	asking.Go(func() { v.decided, errs[1] = s.offsets(s.admin.ListCommittedOffsets(ctx, s.topic, s.cursorTopic)) })
+	asking.Go(func() { v.begins, errs[2] = s.offsets(s.admin.ListStartOffsets(ctx, s.cursorTopic)) })
+	asking.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
 }
 
 // offsets returns what the broker has listed.
@@ -66,12 +86,12 @@ func (s *exact) offsets(listed kadm.ListedOffsets, err error) (map[place]int64, 
 // writes reports whether sessions of ours write to a partition.
 func (s *exact) writes(p place) bool { return p.topic == s.topic || p == s.cursorAt }
 
-// open returns where a transaction of this producer is open below ends, after a moment in which that may pass.
-func (s *exact) open(ctx context.Context, producer int64, ends map[place]int64) ([]place, error) {
+// hanging returns where a transaction of this producer is open below ends, after a moment in which that may pass.
+func (s *exact) hanging(ctx context.Context, producer int64, v *survey) ([]place, error) {
 	for patience := time.Now().Add(time.Second); ; {
-		undecided, err := s.undecided(ctx, ends)
-		if err != nil || len(undecided) == 0 {
-			return nil, err
+		undecided := s.undecided(v)
+		if len(undecided) == 0 {
+			return nil, nil
 		}
 		open, known := s.openOf(ctx, producer, undecided)
 		if len(open) == 0 && known {
@@ -86,22 +106,26 @@ func (s *exact) open(ctx context.Context, producer int64, ends map[place]int64) 
 		if err := wait(ctx); err != nil {
 			return nil, err
 		}
+		if err := s.lookAgain(ctx, v); err != nil {
+			return nil, err
+		}
 	}
 }
 
+// lookAgain asks again up to where all is decided.
+func (s *exact) lookAgain(ctx context.Context, v *survey) (err error) {
+	v.decided, err = s.offsets(s.admin.ListCommittedOffsets(ctx, s.topic, s.cursorTopic))
+	return err
+}
+
 // undecided returns the partitions of ours in which somebody's transaction is open below ends.
-func (s *exact) undecided(ctx context.Context, ends map[place]int64) ([]place, error) {
-	decided, err := s.offsets(s.admin.ListCommittedOffsets(ctx, s.topic, s.cursorTopic))
-	if err != nil {
-		return nil, err
-	}
-	var out []place
-	for p, end := range ends {
-		if s.writes(p) && decided[p] < end {
+func (s *exact) undecided(v *survey) (out []place) {
+	for p, end := range v.ends {
+		if s.writes(p) && v.decided[p] < end {
 			out = append(out, p)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // openOf returns in which places the transaction is this producer's. known is false where the broker does not tell.
@@ -130,20 +154,16 @@ func (s *exact) openOf(ctx context.Context, producer int64, places []place) (ope
 
 // mayAbort says why what hangs must not be aborted: the far cursor is beyond it, so its transaction was committed and only the
 // marker in this partition is missing. To abort it would lose its records.
-func (s *exact) mayAbort(ctx context.Context, producer int64, open []place, ends map[place]int64) error {
+func (s *exact) mayAbort(ctx context.Context, producer int64, open []place, v *survey) error {
 	if slices.Contains(open, s.cursorAt) {
 		return nil // the cursor hangs with the records, and goes with them
 	}
-	far, err := s.readCursor(ctx, ends)
-	if err != nil {
-		return err
-	}
-	decided, err := s.offsets(s.admin.ListCommittedOffsets(ctx, s.topic))
+	far, err := s.readCursor(ctx, v)
 	if err != nil {
 		return err
 	}
 	for _, p := range open {
-		err := s.read(ctx, p, decided[p], ends[p], kgo.ReadUncommitted(), func(r *kgo.Record) error {
+		err := s.read(ctx, p, v.decided[p], v.ends[p], kgo.ReadUncommitted(), func(r *kgo.Record) error {
 			at := recordCursor(r)
 			if r.ProducerID != producer || at.Epoch != far.Epoch || at.Seq == 0 || at.Seq > far.Seq {
 				return nil

@@ -1,5 +1,3 @@
-//go:build kafka_exactly_once
-
 package kafka_test
 
 import (

@@ -1,8 +1,6 @@
 package kafka_test
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -13,39 +11,15 @@ import (
 
 	"edgegateway/pipeline"
 	"edgegateway/test/rig"
-	"edgegateway/uplink"
 	"edgegateway/uplink/kafka"
 	"edgegateway/uplink/uplinktest"
 )
 
-func TestSuite(t *testing.T) {
-	late := false
-	var server *rig.Server
-	if !uplinktest.IsChild() {
-		server = rig.Kafka(t)
-		t.Run("faults", func(t *testing.T) { faults(t, server.Addr) }) // here, because a broker takes long to start
-	}
-	uplinktest.Run(t, uplinktest.Suite{
-		Server:  func(rig.TB) *rig.Server { return server },
-		Prepare: prepare,
-		Driver: func(addr, place string) uplink.Driver {
-			return &kafka.Config{Brokers: []string{addr}, Topic: place + "-{gateway}", ClientID: "edge", Compression: "none"}
-		},
-		Read: read,
-		Refused: func() pipeline.Message {
-			if late = !late; late { // refused together with the whole batch that it is in
-				return pipeline.Message{Topic: "boiler/late", Key: "boiler", Time: time.Now().AddDate(10, 0, 0)}
-			}
-			return pipeline.Message{Topic: "boiler/log", Key: "boiler", Value: pipeline.Bytes(bytes.Repeat([]byte("x"), 150_000))}
-		},
-		Doubles:       true,
-		Interruptions: 1, // a start takes five seconds
-	})
-}
+func TestFaults(t *testing.T) { faults(t, rig.Kafka(t).Addr) }
 
 func connect(t testing.TB, addr string, options ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	c, err := kgo.NewClient(append(options, kgo.SeedBrokers(addr), kgo.DisableClientMetrics())...)
+	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(addr), kgo.DisableClientMetrics()}, options...)...)
 	if err != nil {
 		t.Fatalf("connect: %v", err)
 	}
@@ -81,34 +55,6 @@ func prepare(t testing.TB, addr, place string) {
 			t.Fatalf("the topic does not come: %v, %v", err, topics.Error())
 		}
 	}
-}
-
-func read(t testing.TB, addr, place string) []uplinktest.Stored {
-	t.Helper()
-	topic := place + "-gw1"
-	c := connect(t, addr, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))
-	ends, err := kadm.NewClient(c).ListEndOffsets(t.Context(), topic)
-	if err != nil {
-		t.Fatalf("read back: %v", err)
-	}
-	end, ok := ends.Lookup(topic, 0)
-	if !ok || end.Err != nil {
-		t.Fatalf("read back: end of %s: %+v", topic, end)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	var out []uplinktest.Stored
-	for int64(len(out)) < end.Offset {
-		fetches := c.PollFetches(ctx)
-		if ctx.Err() != nil {
-			t.Fatalf("read back: %d of %d records", len(out), end.Offset)
-		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			out = append(out, uplinktest.Stored{ID: header(r, "record-id"), Payload: string(r.Value)})
-		})
-	}
-	return out
 }
 
 func header(r *kgo.Record, key string) string {

@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -12,138 +11,171 @@ import (
 	"edgegateway/uplink"
 )
 
-// session implements uplink.Session. It sends synchronously, one chunk at a time.
+// Bounds of a chunk of the session of at_least_once. The next one is read and encoded while a chunk is on its way, so twice as much
+// is in flight.
+const (
+	flightRecords = 16_384
+	flightBytes   = 8 << 20
+)
+
+// session implements uplink.Session for at_least_once.
+//
+// A chunk is as many batches as the line carries in a moment. All of them go out one behind the other, and their answers are
+// awaited before the next chunk follows: franz-go forgets that a batch was refused once its answer is there, and what is
+// produced after that would pass the records that were refused.
 type session struct {
-	client  *kgo.Client
-	address string
-	topic   string
-	gateway string // id of the gateway, and the transactional id: for transactions only
-	id      string
-	ctx     context.Context //nolint:containedctx // ends with Close, and every Send with it
-	cancel  context.CancelFunc
-	loose   bool       // others may go on past a record that its topic does not take for now
-	limit   int        // bytes of a chunk
-	takes   int        // bytes of a batch that the topic takes
-	sending sync.Mutex // held by Send, Close waits for it; guards the fields below
-	warm    bool       // the client knows the topic
+	link
+	loose   bool           // others may go on past a record that its topic does not take for now
+	turn    chan struct{}  // held from when a chunk is made until it is answered; guards the fields below
+	running sync.WaitGroup // what waits for answers; Close waits for it
 	pace    uplink.Pace
+	failed  error
 }
 
 // answer is what the broker says of one record.
 type answer struct {
-	seq uint64
-	err error
+	seq  uint64
+	size int
+	err  error
 }
 
-// Send implements uplink.Session.
+// outgoing is a record on its way. One that no batch takes, or whose topic is not known, only has err.
+type outgoing struct {
+	seq   uint64
+	size  int
+	batch int // bytes that its topic takes in one batch
+	rec   *kgo.Record
+	err   error
+	drop  bool // for good
+}
+
+// Send implements uplink.Session. It returns while its last chunk is on its way.
 func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
-	for len(recs) > 0 {
-		if err := fits(&recs[0]); err != nil {
-			report(recs[0].ID.Seq, uplink.Outcome{Verdict: uplink.Drop, Err: err})
-			recs = recs[1:]
-			continue
+	for out := s.prepare(ctx, recs); len(out) > 0; {
+		select {
+		case s.turn <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.ctx.Done():
+			return s.ctx.Err()
 		}
-		n, bytes := 1, size(&recs[0]) // the first record goes alone: the client learns of the topic with it
-		if s.warm {
-			n, bytes = chunk(recs, s.pace.Bytes(s.limit))
-		}
-		begun := time.Now()
-		clean, err := s.produce(ctx, recs[:n], report)
+		n, err := s.launch(out, report)
 		if err != nil {
 			return err
 		}
-		if !clean { // later records must not follow
-			return fmt.Errorf("%s did not take a batch", s.address)
-		}
-		s.warm = true
-		s.pace.Took(bytes, time.Since(begun))
-		recs = recs[n:]
+		out = out[n:]
 	}
 	return nil
 }
 
-// produce sends one chunk and waits for all of its answers. It is clean when nothing in it was refused in company or left in doubt.
-func (s *session) produce(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) (clean bool, err error) {
-	answers := make(chan answer, len(recs)) // room for all: an answer that comes after the end of ctx goes unheard
+// prepare makes what the client takes of records, up to the first whose topic is not known, while an earlier chunk is on its way.
+func (s *session) prepare(ctx context.Context, recs []uplink.Record) []outgoing {
+	out := make([]outgoing, 0, len(recs))
+	now := time.Now()
 	for i := range recs {
-		seq := recs[i].ID.Seq
-		s.client.Produce(ctx, s.record(&recs[i]), func(_ *kgo.Record, err error) { answers <- answer{seq, err} })
-	}
-	// The flush makes the batches; what comes of them, the answers say.
-	if err := s.client.Flush(ctx); err != nil && ctx.Err() == nil {
-		return false, s.explain(err)
-	}
-	clean = true
-	for range recs {
-		select {
-		case a := <-answers:
-			if a.err == nil {
-				report(a.seq, uplink.Outcome{Verdict: uplink.Ack})
+		o := outgoing{seq: recs[i].ID.Seq, size: size(&recs[i])}
+		if o.err = fits(&recs[i]); o.err != nil {
+			o.drop = true
+			out = append(out, o)
+			continue
+		}
+		topic, terms, err := s.topicOf(ctx, &recs[i])
+		if err != nil {
+			o.err = s.explainOf(topic, err)
+			if out = append(out, o); s.loose && ctx.Err() == nil {
 				continue
 			}
-			o := s.outcome(a.err)
-			if o.Verdict == uplink.Suspect && len(recs) == 1 {
-				o.Verdict = uplink.Drop // it was alone
+			return out
+		}
+		o.batch, o.rec = terms.bytes, s.heads.record(&recs[i], topic, terms.keeps, now)
+		out = append(out, o)
+	}
+	return out
+}
+
+// launch produces the next chunk and leaves the rest to settle, which passes the turn on. It returns how many records it has
+// dealt with.
+func (s *session) launch(out []outgoing, report func(uint64, uplink.Outcome)) (int, error) {
+	if s.failed == nil && !out[0].drop && !s.loose {
+		s.failed = out[0].err
+	}
+	if s.failed != nil {
+		<-s.turn
+		return 0, s.failed
+	}
+	begun := time.Now()
+	limit := s.pace.Bytes(flightBytes)
+	answers := make(chan answer, min(len(out), flightRecords)) // room for all: one that comes after the end goes unheard
+	n, sent, bytes := 0, 0, 0
+	for ; n < min(len(out), flightRecords); n++ {
+		o := &out[n]
+		if o.drop {
+			report(o.seq, uplink.Outcome{Verdict: uplink.Drop, Err: o.err})
+			continue
+		}
+		if o.err != nil && s.loose { // its topic is not there for now
+			report(o.seq, uplink.Outcome{Err: o.err, Answered: true})
+			continue
+		}
+		if o.err != nil {
+			break
+		}
+		if o.batch < s.batch { // then the chunk is to be one batch, and no larger than this
+			limit = min(limit, o.batch-o.batch/10)
+		}
+		if bytes > 0 && bytes+o.size > limit {
+			break
+		}
+		bytes += o.size
+		sent++
+		s.client.Produce(s.ctx, o.rec, func(_ *kgo.Record, err error) { answers <- answer{o.seq, o.size, err} })
+	}
+	s.running.Go(func() {
+		defer func() { <-s.turn }()
+		if s.settle(answers, sent, report) {
+			s.pace.Took(bytes, time.Since(begun))
+		}
+	})
+	return n, nil
+}
+
+// settle has a chunk sent and reports what comes of it.
+func (s *session) settle(answers <-chan answer, sent int, report func(uint64, uplink.Outcome)) (clean bool) {
+	if err := s.client.Flush(s.ctx); err != nil { // only Close ends it early
+		s.failed = fmt.Errorf("%s: the session ended before the answer", s.address)
+		return false
+	}
+	refused := 0 // bytes of the records that stood in refused batches
+	for range sent {
+		var a answer
+		select {
+		case a = <-answers:
+		case <-s.ctx.Done():
+			s.failed = s.ctx.Err()
+			return false
+		}
+		if a.err == nil {
+			report(a.seq, uplink.Outcome{Verdict: uplink.Ack})
+			continue
+		}
+		o := s.outcome(a.err)
+		if s.failed == nil && (!s.loose || !o.Answered) {
+			s.failed = fmt.Errorf("%s did not take a batch: %w", s.address, o.Err)
+		}
+		if o.Verdict == uplink.Suspect {
+			// franz-go gives all that waits behind a refused batch the same error, and a batch is no larger than this.
+			if refused > s.batch {
+				o.Verdict = uplink.Retry
 			}
-			report(a.seq, o)
-			clean = clean && (o.Verdict == uplink.Drop || s.loose && o.Answered)
-		case <-ctx.Done():
-			return false, ctx.Err()
+			refused += a.size
 		}
+		report(a.seq, o)
 	}
-	return clean, nil
-}
-
-// record makes what Kafka's consumers get. The headers repeat the record id for those who do not read the payload.
-func (s *session) record(rec *uplink.Record) *kgo.Record {
-	id := rec.ID
-	header := func(key, value string) kgo.RecordHeader { return kgo.RecordHeader{Key: key, Value: []byte(value)} }
-	return &kgo.Record{
-		Topic: s.topic, Key: []byte(rec.Message.PartitionKey()), Value: rec.JSON, Timestamp: rec.Message.Time,
-		Headers: []kgo.RecordHeader{
-			header("gw-id", id.Gateway), header("gw-stream", id.Stream),
-			header("gw-epoch", strconv.FormatUint(id.Epoch, 10)), header("gw-seq", strconv.FormatUint(id.Seq, 10)),
-			header("record-id", id.String()), header("content-type", "application/json"),
-			header("quality", rec.Message.Quality.String()),
-		},
-	}
-}
-
-// chunk returns how many records fit a chunk of so many bytes, one at the least, and how many bytes they take.
-func chunk(recs []uplink.Record, limit int) (n, bytes int) {
-	for i := range recs {
-		more := size(&recs[i])
-		if i > 0 && bytes+more > limit {
-			return i, bytes
-		}
-		bytes += more
-	}
-	return len(recs), bytes
-}
-
-// fits says why a record is too large for any batch of ours; nil if it is not.
-func fits(rec *uplink.Record) error {
-	if n := size(rec); n > chunkBytes {
-		return fmt.Errorf("the record has %d bytes with its headers, a batch takes %d", n, chunkBytes)
-	}
-	return nil
-}
-
-// size returns no less than what a record takes of a batch.
-func size(rec *uplink.Record) int {
-	const names = 200 // of the headers, their fixed values and the framing
-	return len(rec.JSON) + len(rec.Message.PartitionKey()) + 2*len(rec.ID.Gateway) + 2*len(rec.ID.Stream) + names
+	return s.failed == nil
 }
 
 // Close implements uplink.Session.
 func (s *session) Close() {
-	s.cancel()
-	s.client.Close() // does not flush: what is in flight is in doubt
-	s.sending.Lock() // Send has returned
-	defer s.sending.Unlock()
+	s.hangUp()
+	s.running.Wait()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 
 // Bounds of a transaction. It is committed when one is reached, or when no more records have come for a moment.
 const (
-	transactionRecords = 10_000
+	transactionRecords = 30_000
 	transactionBytes   = 16 << 20
 	transactionAge     = 500 * time.Millisecond
 	transactionIdle    = 20 * time.Millisecond
@@ -82,39 +81,42 @@ func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint
 	}
 	s.round++
 	s.stopTimer()
+	recs, large, why := whole(recs)
 	single := s.single && len(recs) == 1 && s.tx == nil && time.Since(s.committed) < transactionIdle/10
 	for len(recs) > 0 && s.failed == nil {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if refused := fits(&recs[0]); refused != nil { // nothing behind it may go: the cursor would pass it
-			if s.tx != nil {
-				s.commit()
-			}
-			if s.failed == nil {
-				report(recs[0].ID.Seq, uplink.Outcome{Verdict: uplink.Drop, Err: refused})
-			}
-			return s.failed
+		if s.tx != nil && s.full() {
+			s.commit()
+			continue
 		}
 		if err := s.begin(); err != nil {
 			return s.fail(err)
 		}
 		n := s.fit(recs)
-		s.add(recs[:n], report)
-		recs = recs[n:]
-		if len(recs) > 0 || s.full() {
+		if err := s.add(ctx, recs[:n], report); err != nil {
+			return s.fail(err)
+		}
+		if recs = recs[n:]; len(recs) > 0 {
 			s.commit()
 		}
+	}
+	if large != nil && s.failed == nil { // the far cursor must not pass it yet
+		report(large.ID.Seq, uplink.Outcome{Verdict: uplink.Drop, Err: why})
 	}
 	switch {
 	case s.failed != nil:
 		return s.failed
 	case s.tx == nil:
-	case single: // one record at the heels of another: the Runner singles out a refused one and waits for each
+	case single || large != nil: // the Runner waits: it looks for a refused record, or for a dead letter's turn
 		s.commit()
 	default:
-		round := s.round
-		s.timer = time.AfterFunc(min(transactionIdle, transactionAge-time.Since(s.tx.begun)), func() { s.due(round) })
+		round, wait := s.round, min(transactionIdle, transactionAge-time.Since(s.tx.begun))
+		if s.full() {
+			wait = 0 // in the background: the next records are read and encoded meanwhile
+		}
+		s.timer = time.AfterFunc(wait, func() { s.due(round) })
 	}
 	return s.failed
 }
@@ -139,29 +141,49 @@ func (s *exact) begin() error {
 	return nil
 }
 
-// fit returns how many records the transaction still takes, up to one that no batch takes; an empty one takes one at the least.
+// fit returns how many records the transaction still takes; an empty one takes one at the least.
 func (s *exact) fit(recs []uplink.Record) int {
-	left := transactionRecords - len(s.tx.sent)
+	left := s.most() - len(s.tx.sent)
 	n, _ := chunk(recs[:min(left, len(recs))], s.pace.Bytes(transactionBytes)-s.tx.bytes)
-	if i := slices.IndexFunc(recs[:n], func(r uplink.Record) bool { return fits(&r) != nil }); i > 0 {
-		return i
-	}
 	return n
 }
 
+func (s *exact) most() int {
+	if s.hooks.records > 0 {
+		return s.hooks.records
+	}
+	return transactionRecords
+}
+
 func (s *exact) full() bool {
-	return len(s.tx.sent) >= transactionRecords || s.tx.bytes >= s.pace.Bytes(transactionBytes) || time.Since(s.tx.begun) >= transactionAge
+	return len(s.tx.sent) >= s.most() || s.tx.bytes >= s.pace.Bytes(transactionBytes) || time.Since(s.tx.begun) >= transactionAge
+}
+
+// whole returns the records before the first that no batch takes, that one, and why.
+func whole(recs []uplink.Record) (before []uplink.Record, large *uplink.Record, why error) {
+	for i := range recs {
+		if err := fits(&recs[i]); err != nil {
+			return recs[:i], &recs[i], err
+		}
+	}
+	return recs, nil, nil
 }
 
 // add produces records in the transaction.
-func (s *exact) add(recs []uplink.Record, report func(uint64, uplink.Outcome)) {
+func (s *exact) add(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
+	now := time.Now()
 	for i := range recs {
+		topic, terms, err := s.topicOf(ctx, &recs[i])
+		if err != nil {
+			return err
+		}
 		seq := recs[i].ID.Seq
 		s.tx.sent = append(s.tx.sent, sent{seq, report})
 		s.last = uplink.FarCursor{Epoch: recs[i].ID.Epoch, Seq: seq}
 		s.tx.bytes += size(&recs[i])
-		s.put(s.record(&recs[i]), s.tx.promise(seq))
+		s.put(s.heads.record(&recs[i], topic, terms.keeps, now), s.tx.promise(seq))
 	}
+	return nil
 }
 
 // put produces a record into the partition of its key. It blocks while the client's buffers are full, until Close.
@@ -209,16 +231,10 @@ func (s *exact) commit() {
 	}
 }
 
-// refuse aborts a transaction that has a refused batch. A record that was alone in it is dropped, and the Runner moves the far
-// cursor past it; otherwise the session is over, and the Runner looks for the one.
+// refuse aborts a transaction that has a refused batch. The session is over, and the Runner looks for the record.
 func (s *exact) refuse(tx *transaction, refused map[uint64]error) {
 	if err := s.client.EndTransaction(s.ctx, kgo.TryAbort); err != nil {
 		_ = s.fail(err)
-		return
-	}
-	if only := tx.sent[0]; len(tx.sent) == 1 {
-		s.tx = nil
-		only.report(only.seq, uplink.Outcome{Verdict: uplink.Drop, Err: s.explain(refused[only.seq])})
 		return
 	}
 	s.tx, s.failed = nil, errors.New("the transaction was aborted, for a batch in it was refused")
@@ -255,8 +271,10 @@ func (s *exact) fail(err error) error {
 
 // Close implements uplink.Session. An open transaction is aborted by the next session, or by its timeout.
 func (s *exact) Close() {
-	s.session.Close() // no Send and no commit after this
-	s.stopTimer()     // one that has fired finds the session ended
+	s.hangUp()
+	s.sending.Lock() // no Send and no commit after this
+	defer s.sending.Unlock()
+	s.stopTimer() // one that has fired finds the session ended
 }
 
 func (s *exact) stopTimer() {

@@ -1,0 +1,135 @@
+package kafka_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"edgegateway/pipeline"
+	"edgegateway/test/rig"
+	"edgegateway/uplink"
+	"edgegateway/uplink/uplinktest"
+)
+
+// TestThreeNodesAreRestartedInTurn restarts the nodes of a cluster one after the other, and has the leaders change besides, while
+// records flow.
+func TestThreeNodesAreRestartedInTurn(t *testing.T) {
+	nodes := rig.KafkaCluster(t, 3, rig.KafkaOptions{Settings: []string{"controlled.shutdown.enable=true", "broker.session.timeout.ms=4000"}})
+	var addrs []string
+	for _, n := range nodes {
+		addrs = append(addrs, n.Addr)
+	}
+	admin := kadm.NewClient(connect(t, addrs[0], brokersAt(addrs)))
+	for _, mode := range []uplink.Delivery{uplink.ExactlyOnce, uplink.AtLeastOnce} {
+		t.Run(string(mode), func(t *testing.T) {
+			topic := strings.ReplaceAll(string(mode), "_", "-") + "-gw1"
+			create(t, admin, topic)
+			driver := exactly(addrs[0], topic)
+			driver.Brokers = addrs
+			env := exactEnv()
+			env.Promise.Delivery = mode
+			log := uplinktest.NewLog()
+			r := uplink.New(uplink.RunnerConfig{Driver: driver.Config, Env: env, Cursor: log, Timing: uplink.Timing{RetryMin: 50 * time.Millisecond, RetryMax: time.Second}})
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() {
+				if err := r.Run(ctx); err != nil {
+					t.Errorf("Run = %v", err)
+				}
+			})
+			feeding, stopFeeding := context.WithCancel(ctx)
+			running.Go(func() {
+				for n := 1; feeding.Err() == nil; n++ {
+					log.Append(pipeline.Message{Time: time.Now(), Topic: "boiler/1", Key: "boiler", Value: pipeline.Int(int64(n))})
+					time.Sleep(time.Millisecond)
+				}
+			})
+			defer running.Wait()
+			defer cancel()
+			turn := nodes
+			if mode == uplink.AtLeastOnce {
+				turn = nodes[:1]
+			}
+			for _, n := range turn {
+				reach(t, r, log, log.Settled()+200)
+				n.Stop()
+				reach(t, r, log, log.Settled()+200)
+				n.Start()
+				inStep(t, admin, topic, len(nodes))
+				if _, err := admin.ElectLeaders(t.Context(), kadm.ElectPreferredReplica, nil); err != nil {
+					t.Errorf("elect: %v", err)
+				}
+			}
+			stopFeeding()
+			reach(t, r, log, log.Len())
+			cancel()
+			running.Wait()
+			stored := storedAt(t, topic, brokersAt(addrs), addrs[0])
+			there := map[string]bool{}
+			for _, s := range stored {
+				there[s.ID] = true
+			}
+			t.Logf("cluster kafka %s: restarts %d sent %d lost %d doubled %d", mode, len(turn), log.Len(), log.Len()-len(there), len(stored)-len(there))
+			if len(there) != log.Len() || mode == uplink.ExactlyOnce && len(stored) != log.Len() {
+				t.Errorf("%d records are there, %d of them once, want %d", len(stored), len(there), log.Len())
+			}
+			if next := inOrder(stored); next != log.Len()+1 {
+				t.Errorf("the record %d is lost or out of order", next)
+			}
+		})
+	}
+}
+
+// create makes a topic on all nodes of a cluster, as soon as it has them.
+func create(t *testing.T, admin *kadm.Client, topic string) {
+	t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		_, err := admin.CreateTopic(t.Context(), 1, 3, nil, topic)
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("make the topic: %v", err)
+		}
+	}
+}
+
+// inStep waits until all replicas are.
+func inStep(t *testing.T, admin *kadm.Client, topic string, replicas int) {
+	t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		topics, err := admin.ListTopics(t.Context(), topic)
+		if err == nil && len(topics[topic].Partitions) == 1 && len(topics[topic].Partitions[0].ISR) == replicas {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the replicas do not come into step: %v %+v", err, topics)
+		}
+	}
+}
+
+func reach(t *testing.T, r *uplink.Runner, log *uplinktest.Log, n int) {
+	t.Helper()
+	if !log.Wait(n, 60*time.Second) {
+		t.Fatalf("%d of %d records have an outcome: %+v", log.Settled(), n, r.Status())
+	}
+}
+
+// inOrder returns the number behind the last record that stands, seen for the first time, where it should.
+func inOrder(stored []uplinktest.Stored) int {
+	seen, next := map[string]bool{}, 1
+	for _, s := range stored {
+		id := pipeline.RecordID{Gateway: "gw1", Stream: "line", Epoch: 7, Seq: uint64(next)}
+		if s.ID == id.String() {
+			next++
+		} else if !seen[s.ID] {
+			return next
+		}
+		seen[s.ID] = true
+	}
+	return next
+}
