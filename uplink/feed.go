@@ -139,6 +139,7 @@ func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 	}
 	f.sent = time.Now()
 	for _, rec := range batch {
+		fresh := rec.Seq > f.r.reach && !f.r.believed
 		f.r.reach = max(f.r.reach, rec.Seq)
 		m, err := pipeline.Decode(rec.Data)
 		if err != nil {
@@ -153,11 +154,11 @@ func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 		case len(f.letters) > 0:
 			return out // the rest is read again
 		case err != nil:
-			f.reports = append(f.reports, report{rec: rec, Outcome: Outcome{Drop, err, false}, unasked: true})
+			f.reports = append(f.reports, report{rec: rec, Outcome: Outcome{Verdict: Drop, Err: err}, unasked: true})
 			signal(f.wake)
 			continue
 		}
-		up := aloft{rec: rec, since: f.sent, alone: alone}
+		up := aloft{rec: rec, since: f.sent, alone: alone, fresh: fresh}
 		if f.held != nil && env.Promise.Order == OrderKey {
 			up.key = m.PartitionKey()
 			if !due && f.behindLocked(up.key, rec) {
@@ -195,7 +196,7 @@ func (f *flight) report(seq uint64, o Outcome) {
 		f.refusedLocked(&report{rec: up.rec, since: up.since})
 		f.letterLocked(up.rec, reason(o.Err, "refused without a reason"))
 	} else {
-		f.reports = append(f.reports, report{rec: up.rec, Outcome: o, key: up.key, since: up.since, alone: up.alone})
+		f.reports = append(f.reports, report{rec: up.rec, Outcome: o, key: up.key, since: up.since, alone: up.alone, fresh: up.fresh})
 	}
 	if o.Verdict != Retry {
 		f.progress = time.Now()

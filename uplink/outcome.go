@@ -26,6 +26,8 @@ type Outcome struct {
 	// Answered says of a Retry that the far side has answered for this very record: it is not stored, and others may go on. It
 	// counts as an attempt, and where the order is not strict the session lives on. Without it the record is in doubt.
 	Answered bool
+	// Repeat says of an Ack that the far side had a record of this id before, and so has not stored this one.
+	Repeat bool
 }
 
 // Config marks an error that a person must mend: wrong password, missing topic, no rights. The Runner goes on trying,

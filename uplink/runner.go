@@ -97,9 +97,10 @@ type Runner struct {
 	tries  map[uint64]*try // of records without an outcome
 	// reach is up to where the far side can have this log: what it had at the start, and what was sent since. Guarded by the flight's
 	// mutex.
-	reach  uint64
-	marked bool // there is a Mark; used by Run only
-	fenced int  // how often another instance has taken our place; used by Run only
+	reach    uint64
+	believed bool // the operator has said that what the far side takes for repeats are some; guarded likewise
+	marked   bool // there is a Mark; used by Run only
+	fenced   int  // how often another instance has taken our place; used by Run only
 
 	mu       sync.Mutex // guards the fields below
 	status   Status
@@ -135,7 +136,7 @@ func New(cfg RunnerConfig) *Runner {
 	}
 	if cfg.Mark != nil {
 		at, found := cfg.Mark.Load()
-		if r.marked = found; found && (at.Epoch == cfg.Env.Epoch || at == FarCursor{}) {
+		if r.marked = found && (at.Epoch == cfg.Env.Epoch || at == FarCursor{}); r.marked { // not that of an earlier log
 			r.reach = min(r.reach, at.Seq)
 		}
 	}

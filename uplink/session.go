@@ -111,6 +111,7 @@ type aloft struct {
 	key   string // with order: key
 	since time.Time
 	alone bool // in a search: nothing else was in flight
+	fresh bool // the far side cannot have it
 }
 
 type report struct {
@@ -120,6 +121,7 @@ type report struct {
 	since   time.Time
 	alone   bool
 	unasked bool // this session has not sent it
+	fresh   bool // the far side could not have it before
 }
 
 func signal(c chan struct{}) {

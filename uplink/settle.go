@@ -73,6 +73,13 @@ func (f *flight) settle() (over bool) {
 	acks := make([]wal.Record, 0, len(reports))
 	for i := range reports {
 		p := &reports[i]
+		if p.isNew() {
+			if err := f.collides(p); err != nil {
+				f.halt(err)
+				over = true
+				continue
+			}
+		}
 		switch p.Verdict {
 		case Ack:
 			acks = append(acks, p.rec)

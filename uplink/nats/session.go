@@ -76,8 +76,8 @@ func (s *session) collect() {
 			return
 		case p := <-s.pubs:
 			select {
-			case <-p.answer.Ok():
-				p.report(p.seq, uplink.Outcome{Verdict: uplink.Ack})
+			case ack := <-p.answer.Ok():
+				p.report(p.seq, uplink.Outcome{Verdict: uplink.Ack, Repeat: ack.Duplicate})
 			case err := <-p.answer.Err():
 				p.report(p.seq, s.outcome(p, err))
 			case <-s.dead:
@@ -105,8 +105,8 @@ func (s *session) leftovers() {
 
 func (s *session) leftover(p publication) (answered bool) {
 	select {
-	case <-p.answer.Ok():
-		p.report(p.seq, uplink.Outcome{Verdict: uplink.Ack})
+	case ack := <-p.answer.Ok():
+		p.report(p.seq, uplink.Outcome{Verdict: uplink.Ack, Repeat: ack.Duplicate})
 		return true
 	default:
 		p.report(p.seq, uplink.Outcome{Verdict: uplink.Retry, Err: s.failure()})

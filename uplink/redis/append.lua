@@ -3,17 +3,18 @@
 -- Appends in sequence and stops at the first record that is refused, so that what is stored is always a prefix of what
 -- was sent. The cursor moves once, behind the last append: Redis writes and passes on the effects of a script as
 -- one, and once it has begun to write neither a full memory nor a client can end it.
--- Returns how many records are stored now, new or before, why the next one is not ('' if there is none), and the cursor.
+-- Returns how many records are stored now, new or before, why the next one is not ('' if there is none), the cursor, and how many
+-- were stored before.
 local kind, epoch, max_len, token, expected, base = unpack(ARGV, 1, 6)
 if token ~= '' then
   local holder = redis.call('GET', KEYS[3]) or ''
-  if holder ~= token then return {0, 'FENCED ' .. holder, ''} end
+  if holder ~= token then return {0, 'FENCED ' .. holder, '', 0} end
 end
 local last, why = far(kind)
-if not last then return {0, why, ''} end
-if expected ~= '' and last ~= expected then return {0, 'ELSEWHERE ' .. last, last} end
+if not last then return {0, why, '', 0} end
+if expected ~= '' and last ~= expected then return {0, 'ELSEWHERE ' .. last, last, 0} end
 local last_epoch, last_seq = string.match(last, '^(%d+)-(%d+)')
-if pad(last_epoch) > pad(epoch) then return {0, 'NEWER ' .. last_epoch, last} end
+if pad(last_epoch) > pad(epoch) then return {0, 'NEWER ' .. last_epoch, last, 0} end
 if last_epoch ~= epoch then last_seq = '0' end
 
 local function append(id, record_id, topic, payload)
@@ -28,7 +29,7 @@ local function append(id, record_id, topic, payload)
   return redis.pcall('XADD', KEYS[1], 'MAXLEN', '~', max_len, id, 'id', record_id, 'topic', topic, 'payload', payload)
 end
 
-local stored, moved, refusal = 0, '', ''
+local stored, repeats, moved, refusal = 0, 0, '', ''
 for i = 7, #ARGV, 5 do
   local seq = ARGV[i]
   if moved ~= '' or pad(seq) > pad(last_seq) then -- sequences grow, so what follows a new record is new
@@ -38,10 +39,12 @@ for i = 7, #ARGV, 5 do
       break
     end
     moved = seq
+  else
+    repeats = repeats + 1
   end
   stored = stored + 1
 end
 if moved ~= '' then last = epoch .. '-' .. moved .. base end
 -- A repeat writes too: WAIT and WAITAOF wait for what their own connection wrote.
 if stored > 0 then redis.call('SET', KEYS[2], last) end
-return {stored, refusal, last}
+return {stored, refusal, last, repeats}

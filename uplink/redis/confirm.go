@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// run runs a script and returns its reply of three: a number or a text, why it refused, and the cursor. What it wrote is then
-// where the settings want it.
+// run runs a script and returns its reply: a number or a text, why it refused, the cursor, and perhaps more. What it wrote is
+// then where the settings want it.
 func (s *session) run(ctx context.Context, script *redis.Script, keys []string, args []any) ([]any, error) {
 	var reply []any
 	var err error
@@ -22,7 +22,7 @@ func (s *session) run(ctx context.Context, script *redis.Script, keys []string, 
 	if err != nil {
 		return nil, err
 	}
-	if len(reply) == 3 {
+	if len(reply) >= 3 {
 		_, refusal := reply[1].(string)
 		_, cursor := reply[2].(string)
 		if refusal && cursor {

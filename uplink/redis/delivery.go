@@ -19,3 +19,8 @@ func (c *Config) Keeps(p uplink.Promise) error {
 	}
 	return nil
 }
+
+// InFlight implements uplink.Roomy: while one script runs, the next records are read and encoded.
+func (c *Config) InFlight(uplink.Promise) (records, bytes int) {
+	return 4 * scriptRecords, 2 * scriptBytes
+}

@@ -89,8 +89,8 @@ func (s *exactSession) Far() uplink.FarCursor { return s.far }
 
 // Reset implements uplink.Resumer.
 func (s *exactSession) Reset(ctx context.Context, to uplink.FarCursor) error {
-	s.sending.Lock()
-	defer s.sending.Unlock()
+	s.turn <- struct{}{} // nothing is in flight
+	defer func() { <-s.turn }()
 	reply, err := s.run(ctx, s.scripts.reset, s.keys(), []any{s.as, s.token, fmt.Sprintf("%d-%d", to.Epoch, to.Seq)})
 	if err == nil && reply[1] != "" {
 		err = refused(reply[1].(string))

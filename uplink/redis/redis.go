@@ -109,7 +109,7 @@ func (c *Config) session(env uplink.Env) (*session, error) {
 	}
 	s := &session{
 		address: c.Address, encrypted: c.TLS.Enabled, gateway: env.Gateway, as: c.As, maxLen: strconv.FormatInt(c.MaxLen, 10),
-		epoch: env.Epoch, scripts: newScripts(c.script),
+		epoch: env.Epoch, turn: make(chan struct{}, 1), scripts: newScripts(c.script),
 		waitAOF: c.WaitAOF, waitReplicas: c.WaitReplicas,
 		client: redis.NewClient(&redis.Options{
 			Addr: c.Address, DB: c.DB, Username: c.User, Password: c.Password.Reveal(), TLSConfig: tls,

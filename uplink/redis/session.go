@@ -50,7 +50,7 @@ func newScripts(appending string) scripts {
 	}
 }
 
-// session implements uplink.Session. It sends synchronously: one script at a time keeps the order, whatever fails.
+// session implements uplink.Session. One script at a time keeps the order, whatever fails.
 type session struct {
 	client           *redis.Client
 	scripts          scripts
@@ -67,22 +67,32 @@ type session struct {
 	maxValue         int64           // longest string the server takes
 	ctx              context.Context //nolint:containedctx // ends with Close, and every Send with it
 	cancel           context.CancelFunc
-	sending          sync.Mutex // held by Send, Close waits for it; guards the fields below
+	running          sync.WaitGroup
+	turn             chan struct{} // full from when a chunk is made until it is answered, and after Close; guards the fields below
+	failed           error         // the session is of no more use
 	pace             uplink.Pace
 	base             string // of entry ids: @EPOCH-SEQ where an operator has set the cursor back, or empty
 	token, last      string // the fence's value and the cursor that the next append finds; empty without a fence
 }
 
-// Send implements uplink.Session.
+// Send implements uplink.Session. It returns when the last chunk is on its way, so that the next records are read and encoded
+// meanwhile.
 func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
 	for len(recs) > 0 {
+		select {
+		case s.turn <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.ctx.Done():
+			return s.ctx.Err()
+		}
+		if s.failed != nil {
+			<-s.turn
+			return s.failed
+		}
 		if err := s.tooLarge(&recs[0]); err != nil {
 			report(recs[0].ID.Seq, uplink.Outcome{Verdict: uplink.Drop, Err: err})
+			<-s.turn
 			if s.fence != "" {
 				return nil // nothing behind it may go: the cursor would pass it
 			}
@@ -90,28 +100,42 @@ func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(ui
 			continue
 		}
 		n, bytes := s.chunk(recs, s.pace.Bytes(scriptBytes))
-		begun := time.Now()
-		stored, err := s.append(ctx, recs[:n])
-		for _, rec := range recs[:stored] {
-			report(rec.ID.Seq, uplink.Outcome{Verdict: uplink.Ack})
+		chunk := recs[:n]
+		recs = recs[n:]
+		s.running.Go(func() {
+			defer func() { <-s.turn }()
+			s.settle(chunk, bytes, report)
+		})
+	}
+	return nil
+}
+
+// settle has the script store a chunk and reports what comes of each record. What ends the session is in failed afterwards.
+func (s *session) settle(recs []uplink.Record, bytes int, report func(uint64, uplink.Outcome)) {
+	begun := time.Now()
+	for len(recs) > 0 {
+		stored, repeats, err := s.append(s.ctx, recs)
+		for i, rec := range recs[:stored] {
+			report(rec.ID.Seq, uplink.Outcome{Verdict: uplink.Ack, Repeat: i < repeats})
 		}
+		recs = recs[stored:]
 		if err == nil {
 			s.pace.Took(bytes, time.Since(begun))
-			recs = recs[n:]
-			continue
+			return
 		}
 		explained := s.explain(err)
 		said, answered := errors.AsType[refused](err)
-		alone := answered && s.apart && strings.Contains(string(said), "WRONGTYPE")
-		if alone || answered && !uplink.IsConfig(explained) {
-			report(recs[stored].ID.Seq, uplink.Outcome{Err: explained, Answered: true})
+		if answered && s.apart && strings.Contains(string(said), "WRONGTYPE") {
+			report(recs[0].ID.Seq, uplink.Outcome{Err: explained, Answered: true})
+			recs = recs[1:] // the hash of one topic is somebody else's: the others go on
+			continue
 		}
-		if !alone {
-			return explained
+		s.failed = explained
+		for i, rec := range recs {
+			report(rec.ID.Seq, uplink.Outcome{Err: explained, Answered: i == 0 && answered && !uplink.IsConfig(explained)})
 		}
-		recs = recs[stored+1:] // the hash of one topic is somebody else's: the others go on
+		return
 	}
-	return nil
 }
 
 // tooLarge says why the server refuses a record for good; nil where it does not.
@@ -136,8 +160,8 @@ func (s *session) chunk(recs []uplink.Record, limit int) (n, bytes int) {
 	return len(recs), bytes
 }
 
-// append runs the script and returns how many of recs are stored, counted from the first.
-func (s *session) append(ctx context.Context, recs []uplink.Record) (stored int, err error) {
+// append runs the script and returns how many of recs are stored, counted from the first, and how many of those were before.
+func (s *session) append(ctx context.Context, recs []uplink.Record) (stored, repeats int, err error) {
 	script, keys, args := s.scripts.append, s.keys(), make([]any, 0, 6+5*len(recs))
 	if s.as == asLatest {
 		script, keys = s.scripts.latest, make([]string, 0, len(recs))
@@ -157,22 +181,26 @@ func (s *session) append(ctx context.Context, recs []uplink.Record) (stored int,
 	}
 	reply, err := s.run(ctx, script, keys, args)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	n, isCount := reply[0].(int64)
+	if len(reply) > 3 {
+		old, _ := reply[3].(int64)
+		repeats = int(old)
+	}
 	if !isCount || n < 0 || n > int64(len(recs)) {
-		return 0, fmt.Errorf("%s gave an answer that makes no sense: %v", s.address, reply)
+		return 0, 0, fmt.Errorf("%s gave an answer that makes no sense: %v", s.address, reply)
 	}
 	if refusal := reply[1].(string); refusal != "" {
-		return int(n), refused(refusal)
+		return int(n), repeats, refused(refusal)
 	}
 	if n != int64(len(recs)) {
-		return int(n), fmt.Errorf("%s stored %d of %d records and did not say why", s.address, n, len(recs))
+		return int(n), repeats, fmt.Errorf("%s stored %d of %d records and did not say why", s.address, n, len(recs))
 	}
 	if s.fence != "" {
 		s.last = reply[2].(string)
 	}
-	return int(n), nil
+	return int(n), repeats, nil
 }
 
 // keys returns those of the scripts for streams and lists. The fence needs no rights where there is none.
@@ -187,6 +215,6 @@ func (s *session) keys() []string {
 func (s *session) Close() {
 	s.cancel()
 	_ = s.client.Close() // the session is over either way
-	s.sending.Lock()     // Send has returned
-	defer s.sending.Unlock()
+	s.turn <- struct{}{} // no Send goes on, and none begins
+	s.running.Wait()
 }
