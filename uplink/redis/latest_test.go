@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"net"
 	"strconv"
@@ -37,16 +38,28 @@ func send(t *testing.T, s uplink.Session, epoch uint64, seqs ...uint64) error {
 			Message: pipeline.Message{Topic: "t"}, JSON: []byte(strconv.FormatUint(seq, 10)),
 		})
 	}
-	acked := 0
-	err := s.Send(t.Context(), recs, func(_ uint64, o uplink.Outcome) {
-		if o.Verdict == uplink.Ack {
-			acked++
-		}
-	})
-	if err == nil && acked != len(seqs) {
-		t.Errorf("%d of %d acked", acked, len(seqs))
+	return sendAll(t, s, recs)
+}
+
+// sendAll sends records, waits for the outcome of each, and returns why one is not stored.
+func sendAll(t *testing.T, s uplink.Session, recs []uplink.Record) error {
+	t.Helper()
+	outcomes := make(chan uplink.Outcome, len(recs))
+	if err := s.Send(t.Context(), recs, func(_ uint64, o uplink.Outcome) { outcomes <- o }); err != nil {
+		return err
 	}
-	return err
+	var failed error
+	for range recs {
+		select {
+		case o := <-outcomes:
+			if o.Verdict != uplink.Ack {
+				failed = cmp.Or(failed, o.Err)
+			}
+		case <-time.After(patient):
+			t.Fatal("no outcome")
+		}
+	}
+	return failed
 }
 
 func TestLatestHoldsTheNewestRecordWhateverComesAgain(t *testing.T) {
