@@ -22,6 +22,7 @@ require (
 )
 
 require (
+	github.com/apache/pulsar-client-go v0.19.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/goburrow/serial v0.1.0 // indirect
