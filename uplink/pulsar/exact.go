@@ -1,6 +1,7 @@
 package pulsar
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,8 +29,8 @@ type exactSession struct {
 	notes  *notes
 	anchor pulsar.Consumer // nil where the broker makes no subscriptions
 	moved  time.Time       // the anchor
-	stored place // as the last message says
-	far    place // the same, or where it was moved since
+	stored place           // as the last message says
+	far    place           // the same, or where it was moved since
 }
 
 // takeover is how long Open waits for an older instance to give way.
@@ -65,13 +66,16 @@ func (s *exactSession) open() error {
 		return uplink.Config(fmt.Errorf("topic %s has been emptied, and with its last message went what says how far the stream is stored (want retention, or no "+
 			"time to live, on its namespace; to go on where the gateway's log stands, delete topic %s)", s.topic, s.notes.topic))
 	}
-	// The next session must know that there was something, and finds it more quickly.
-	if s.stored != (place{}) && s.notes.stored == (place{}) || s.notes.many {
-		if err := s.notes.writeMark(mark{After: s.stored, To: s.far}, s.stored); err != nil {
-			return s.explainOf(s.cursor, err)
-		}
+	// The next session finds where the stream stands more quickly, and knows that there was something.
+	err = s.together(
+		func() error {
+			return s.explainOf(s.cursor, s.notes.writeMark(mark{After: s.stored, To: s.far}, s.stored))
+		},
+		s.dropAnchor)
+	if err == nil {
+		s.notes.listen(s.env.Gateway)
 	}
-	return s.dropAnchor()
+	return err
 }
 
 // takeOver makes the exclusive producer, once an older instance has given way.
@@ -94,7 +98,10 @@ func (s *exactSession) readBack() error {
 	if !s.keep {
 		return nil
 	}
-	last, err := s.lastMessage(s.topic)
+	var last pulsar.Message
+	err := s.together(
+		func() (err error) { last, err = s.lastMessage(s.topic); return err },
+		func() error { return s.explainOf(s.cursor, s.notes.catchUp(s.env.Gateway)) })
 	if err != nil {
 		return err
 	}
@@ -104,9 +111,6 @@ func (s *exactSession) readBack() error {
 			return err
 		}
 		s.newest = last.ID()
-	}
-	if s.notes.state, err = s.notes.read(); err != nil {
-		return s.explainOf(s.cursor, err)
 	}
 	s.far = s.stored
 	if m := s.notes.mark; m != nil && m.After == s.stored {
@@ -123,14 +127,38 @@ func (l *link) lastMessage(topic string) (pulsar.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer reader.Close()
+	defer l.calls.Go(reader.Close)
 	var last pulsar.Message
-	for reader.HasNext() { // the entry may be a batch
-		if last, err = l.next(reader); err != nil {
-			return nil, err
-		}
+	_, err = l.through(reader, nil, func(m pulsar.Message) error { last = m; return nil })
+	return last, err
+}
+
+// through visits what a reader has before it, up to the topic's last message of now; seen is the last one that it has given
+// already. The library's HasNext says that there is nothing also where it could not find out.
+func (l *link) through(reader pulsar.Reader, seen pulsar.MessageID, visit func(pulsar.Message) error) (pulsar.MessageID, error) {
+	last, err := reader.GetLastMessageID()
+	if err != nil {
+		return seen, err
 	}
-	return last, nil
+	for last.EntryID() >= 0 && before(seen, last) {
+		m, err := l.next(reader)
+		if err == nil {
+			err = visit(m)
+		}
+		if err != nil {
+			return seen, err
+		}
+		seen = m.ID()
+	}
+	return seen, nil
+}
+
+// before reports whether a message stands before another one; nil stands before all.
+func before(a, b pulsar.MessageID) bool {
+	if a == nil {
+		return true
+	}
+	return cmp.Or(cmp.Compare(a.LedgerID(), b.LedgerID()), cmp.Compare(a.EntryID(), b.EntryID()), cmp.Compare(a.BatchIdx(), b.BatchIdx())) < 0
 }
 
 // next returns the next message, which is there.
@@ -232,4 +260,3 @@ func (s *exactSession) Close() {
 	s.notes.wait()
 	s.session.Close()
 }
-

@@ -1,6 +1,7 @@
 package pulsar
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -31,6 +32,7 @@ type link struct {
 	topic   string
 	cursor  string // topic of the far cursor
 	links   *sync.WaitGroup
+	calls   sync.WaitGroup  // of the library, that know no context
 	ctx     context.Context //nolint:containedctx // ends with the link, and every Send with it
 	cancel  context.CancelFunc
 
@@ -126,10 +128,11 @@ func shake(ctx context.Context, conn *tls.Conn) error {
 	return err
 }
 
-// do runs calls of the library that know no context. When ctx ends before them, they end with the client.
+// do runs calls of the library that know no context. Where ctx ends before them, hangUp waits for them: what they make after
+// the client was closed would stay for ever.
 func (l *link) do(ctx context.Context, calls func() error) error {
 	done := make(chan error, 1)
-	l.links.Go(func() { done <- calls() })
+	l.calls.Go(func() { done <- calls() })
 	select {
 	case err := <-done:
 		return err
@@ -138,6 +141,20 @@ func (l *link) do(ctx context.Context, calls func() error) error {
 	case <-l.ctx.Done():
 		return l.failure()
 	}
+}
+
+// together runs calls side by side, because each takes its time on a slow line, and returns the first error.
+func (l *link) together(calls ...func() error) error {
+	if l.ctx.Err() != nil {
+		return l.failure()
+	}
+	var running sync.WaitGroup
+	errs := make([]error, len(calls))
+	for i, call := range calls {
+		running.Go(func() { errs[i] = call() })
+	}
+	running.Wait()
+	return cmp.Or(errs...)
 }
 
 // partition returns where a stream goes in a topic: a topic of several partitions takes it into one, which key chooses; the
@@ -199,6 +216,7 @@ func (l *link) hangUp() {
 	done := make(chan struct{})
 	l.links.Go(func() {
 		defer close(done)
+		l.calls.Wait()
 		l.client.Close()
 	})
 	select {

@@ -66,6 +66,8 @@ type notes struct {
 	producer pulsar.Producer
 	reader   pulsar.Reader // of what comes after Open
 	hearing  sync.WaitGroup
+	mine     bool             // its own claim was heard; used by Open, then by who listens
+	seen     pulsar.MessageID // last note that the reader gave
 	state
 }
 
@@ -75,11 +77,7 @@ type state struct {
 	mark    *mark
 	from    []byte // where the last mark stands, or where to look for it
 	stored  place
-	many    bool // of notes were read to find out
 }
-
-// manyNotes is how many notes are worth a mark that makes it quicker to find the state.
-const manyNotes = 32
 
 // openNotes claims the topic, sees whether the broker drops repeats, and listens for other claims.
 func (s *exactSession) openNotes(c *claims) (*notes, error) {
@@ -89,53 +87,75 @@ func (s *exactSession) openNotes(c *claims) (*notes, error) {
 	}
 	instance, held, _ := c.of(topic)
 	n := &notes{link: s.link, topic: topic, instance: instance}
-	if n.state, err = n.read(); err != nil {
+	err = s.together(
+		func() (err error) {
+			n.reader, err = s.client.CreateReader(pulsar.ReaderOptions{Topic: topic, StartMessageID: pulsar.LatestMessageID(), ReceiverQueueSize: 16})
+			if err == nil { // what is written from here on the reader has, and what was before this finds
+				n.state, err = n.read()
+			}
+			return err
+		},
+		func() (err error) { n.producer, err = s.noteProducer(topic); return err })
+	if err != nil {
 		return nil, err
 	}
 	if held && n.claimed != instance {
 		return nil, n.fenced(s.env.Gateway)
 	}
-	n.reader, err = s.client.CreateReader(pulsar.ReaderOptions{Topic: topic, StartMessageID: pulsar.LatestMessageID(), ReceiverQueueSize: 16})
-	if err != nil {
-		return nil, err
-	}
-	if n.producer, err = s.noteProducer(topic); err != nil {
-		return nil, err
-	}
-	// The stored place is that of the last session: this one has not looked yet.
 	if err := s.twice(n.producer, topic, note{Kind: noteClaim, Instance: instance, From: n.from, Stored: n.stored}); err != nil {
 		return nil, err
 	}
 	c.note(c.held, topic)
-	n.hearing.Go(func() { n.hear(s.env.Gateway) })
 	return n, nil
+}
+
+// catchUp takes over what was written since.
+func (n *notes) catchUp(gateway string) (err error) {
+	n.seen, err = n.through(n.reader, n.seen, func(m pulsar.Message) error {
+		heard, err := n.heard(m, gateway)
+		if err == nil && heard.Kind == noteMark && heard.Instance != n.instance {
+			n.state = heard.state(m.ID())
+		}
+		return err
+	})
+	return err
+}
+
+// listen ends the link when another instance claims the topic after this one.
+func (n *notes) listen(gateway string) {
+	n.hearing.Go(func() {
+		for {
+			m, err := n.reader.Next(n.ctx)
+			if err == nil {
+				_, err = n.heard(m, gateway)
+			}
+			if err != nil {
+				n.fail(err) // nothing new where the link has ended
+				return
+			}
+		}
+	})
+}
+
+// heard reads a note that came after Open had begun. A claim that follows its own is another instance's.
+func (n *notes) heard(m pulsar.Message, gateway string) (heard note, err error) {
+	if err := json.Unmarshal(m.Payload(), &heard); err != nil {
+		return heard, n.foreign(err)
+	}
+	switch {
+	case heard.Kind != noteClaim:
+	case heard.Instance == n.instance:
+		n.mine = true
+	case n.mine:
+		return heard, n.fenced(gateway)
+	}
+	return heard, nil
 }
 
 // wait returns when nobody listens any more. The link has ended.
 func (n *notes) wait() {
 	if n != nil {
 		n.hearing.Wait()
-	}
-}
-
-// hear ends the link when another instance claims the topic after this one.
-func (n *notes) hear(gateway string) {
-	mine := false
-	for {
-		m, err := n.reader.Next(n.ctx)
-		if err != nil {
-			n.fail(err) // nothing new where the link has ended
-			return
-		}
-		var heard note
-		switch err := json.Unmarshal(m.Payload(), &heard); {
-		case err != nil || heard.Kind != noteClaim:
-		case heard.Instance == n.instance:
-			mine = true
-		case mine:
-			n.fail(n.fenced(gateway))
-			return
-		}
 	}
 }
 
@@ -213,10 +233,10 @@ func (n *notes) read() (state, error) {
 	if err := json.Unmarshal(last.Payload(), &newest); err != nil {
 		return now, n.foreign(err)
 	}
-	switch {
-	case newest.Kind == noteMark:
-		start = last.ID()
-	case newest.From != nil:
+	if newest.Kind == noteMark {
+		return newest.state(last.ID()), nil
+	}
+	if newest.From != nil {
 		if start, err = pulsar.DeserializeMessageID(newest.From); err != nil {
 			return now, n.foreign(err)
 		}
@@ -224,32 +244,31 @@ func (n *notes) read() (state, error) {
 	return n.readFrom(start)
 }
 
+// state returns what a mark says.
+func (m note) state(id pulsar.MessageID) state {
+	return state{claimed: m.Instance, mark: &mark{m.After, m.To}, from: id.Serialize(), stored: m.Stored}
+}
+
 func (n *notes) readFrom(start pulsar.MessageID) (now state, err error) {
 	reader, err := n.client.CreateReader(pulsar.ReaderOptions{Topic: n.topic, StartMessageID: start, StartMessageIDInclusive: true, ReceiverQueueSize: 100})
 	if err != nil {
 		return now, err
 	}
-	defer reader.Close()
-	for count := 0; reader.HasNext(); count++ {
-		m, err := n.next(reader)
-		if err != nil {
-			return now, err
-		}
+	defer n.calls.Go(reader.Close)
+	_, err = n.through(reader, nil, func(m pulsar.Message) error {
 		var read note
 		if err := json.Unmarshal(m.Payload(), &read); err != nil {
-			return now, n.foreign(err)
+			return n.foreign(err)
 		}
 		switch read.Kind {
 		case noteClaim:
-			now.claimed = read.Instance
-			now.stored = read.Stored
+			now.claimed, now.stored = read.Instance, read.Stored
 		case noteMark:
-			now.claimed, now.mark, now.from = read.Instance, &mark{read.After, read.To}, m.ID().Serialize()
-			now.stored, count = read.Stored, 0
+			now = read.state(m.ID())
 		}
-		now.many = count >= manyNotes
-	}
-	return now, nil
+		return nil
+	})
+	return now, err
 }
 
 func (n *notes) foreign(err error) error {
@@ -262,6 +281,6 @@ func (n *notes) writeMark(m mark, stored place) error {
 	if err != nil {
 		return err
 	}
-	n.state = state{claimed: n.instance, mark: &m, from: id.Serialize(), stored: stored}
+	n.from, n.mark, n.stored = id.Serialize(), &m, stored
 	return nil
 }

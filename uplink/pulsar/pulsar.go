@@ -114,13 +114,9 @@ const (
 	batchBytes   = 128 << 10 // of one batch or pack; the library's own default
 	batchRecords = 1000
 	batchDelay   = 5 * time.Millisecond
-	maxPending   = 8192
-	maxInFlight  = 4 << 20
+	maxPending   = 8192 // above what a Runner has in flight, so that the library never blocks
 	clientMemory = 16 << 20
 )
-
-// InFlight implements uplink.Roomy: batches are confirmed as a whole.
-func (c *Config) InFlight(uplink.Promise) (records, bytes int) { return maxPending, maxInFlight }
 
 // Open implements uplink.Driver.
 func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
@@ -180,6 +176,9 @@ func producerName(env uplink.Env, generation uint64) string {
 
 // produce makes the producer. It is never connected again: the library would send again what was in flight.
 func (s *session) produce(c *Config, name string, access pulsar.ProducerAccessMode) error {
+	if s.ctx.Err() != nil {
+		return s.failure()
+	}
 	never := uint(0)
 	producer, err := s.client.CreateProducer(pulsar.ProducerOptions{
 		Topic: s.topic, Name: name, ProducerAccessMode: access, SendTimeout: -1, MaxPendingMessages: maxPending,

@@ -45,7 +45,7 @@ type session struct {
 	proven  int        // bytes of the largest record, or pack, that was confirmed
 	full    bool       // a batch was confirmed that is as large as any
 
-	flying  sync.Mutex // guards the fields below
+	flying  sync.Mutex          // guards the fields below
 	aloft   map[uint64]*message // messages without a receipt, by the sequence of their first record
 	dropped bool                // the last message was refused for good
 	idle    chan struct{}
