@@ -31,6 +31,7 @@ var allowed = map[string]struct{ ours, outside []string }{
 	"uplink":         {ours: []string{"pipeline", "wal"}},
 	"uplink/kafka":   {ours: []string{"uplink", "pipeline"}, outside: []string{"github.com/twmb/franz-go"}},
 	"uplink/nats":    {ours: []string{"uplink", "pipeline"}, outside: []string{"github.com/nats-io/nats.go"}},
+	"uplink/pulsar":  {ours: []string{"uplink", "pipeline"}, outside: []string{"github.com/apache/pulsar-client-go", "github.com/prometheus/client_golang"}},
 	"uplink/redis":   {ours: []string{"uplink", "pipeline"}, outside: []string{"github.com/redis/go-redis/v9"}},
 	"control":        {ours: []string{"device", "uplink", "wal", "pipeline"}, outside: []string{"github.com/prometheus/client_golang"}},
 	"control/config": {ours: []string{"pipeline"}, outside: []string{"github.com/goccy/go-yaml"}},
@@ -50,6 +51,12 @@ var owners = []string{
 	"device/mqtt: (*guard).handle", // guard.Close waits
 	"uplink: (*Runner).session",
 	"uplink/nats: (*Config).open", // session.Close waits
+	"uplink/pulsar: (*link).do",          // link.hangUp waits, or the goroutine that goes on when its time is up
+	"uplink/pulsar: (*link).hangUp",      // for a bounded time; what is left ends with the library's timeout
+	"uplink/pulsar: (*link).lastMessage", // link.hangUp waits
+	"uplink/pulsar: (*link).together",
+	"uplink/pulsar: (*notes).listen",   // exactSession.Close waits
+	"uplink/pulsar: (*notes).readFrom", // link.hangUp waits
 	"wal: (*Log).prepare",         // the committer waits, at the latest in end
 	"wal: Open",                   // Log.Close waits
 	"webui: (*Server).Run",
@@ -127,6 +134,7 @@ var driverModules = map[string]string{
 	"mqtt":   "github.com/mochi-mqtt/server/v2",
 	"kafka":  "github.com/twmb/franz-go",
 	"nats":   "github.com/nats-io/nats.go",
+	"pulsar": "github.com/apache/pulsar-client-go",
 	"redis":  "github.com/redis/go-redis/v9",
 }
 

@@ -3,6 +3,7 @@ package pulsar
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
@@ -81,7 +82,11 @@ func (s *exactSession) open() error {
 // takeOver makes the exclusive producer, once an older instance has given way.
 func (s *exactSession) takeOver() error {
 	for deadline := time.Now().Add(takeover); ; {
-		err := s.produce(s.config, producerName(s.env, s.generation), pulsar.ProducerAccessModeExclusive)
+		name := producerName(s.env, s.generation)
+		if !s.keep {
+			name += rand.Text() // or the broker would drop what comes again
+		}
+		err := s.produce(s.config, name, pulsar.ProducerAccessModeExclusive)
 		if err == nil || time.Now().After(deadline) || !says(err, "ProducerFenced", "ProducerBusy") {
 			return err
 		}

@@ -58,16 +58,26 @@ func suite(server func(rig.TB) *rig.Server, delivery uplink.Delivery, pack int) 
 	}
 }
 
-func one(server *rig.PulsarServer) func(rig.TB) *rig.Server {
-	return func(rig.TB) *rig.Server { return server.Server }
+// shared is the broker of all tests that leave it as it was.
+var shared struct {
+	main   rig.Main
+	broker *rig.PulsarServer
 }
 
-func start(tb rig.TB, settings ...string) *rig.PulsarServer {
-	if uplinktest.IsChild() { // it is told where the broker is
-		return &rig.PulsarServer{Server: &rig.Server{}}
-	}
-	return rig.Pulsar(tb, append([]string{"maxMessageSize=" + maxMessage}, settings...)...)
+func TestMain(m *testing.M) {
+	code := m.Run()
+	shared.main.Close()
+	os.Exit(code)
 }
+
+func broker() *rig.PulsarServer {
+	if shared.broker == nil {
+		shared.broker = rig.Pulsar(&shared.main, "maxMessageSize="+maxMessage)
+	}
+	return shared.broker
+}
+
+func server(rig.TB) *rig.Server { return broker().Server }
 
 func tooLarge() pipeline.Message {
 	return pipeline.Message{Topic: "boiler/1/text", Value: pipeline.String(strings.Repeat("x", 300<<10))}
@@ -135,24 +145,49 @@ func read(t testing.TB, addr, topic string) []uplinktest.Stored {
 	return out
 }
 
-func TestSuite(t *testing.T) { uplinktest.Run(t, suite(one(start(t)), uplink.AtLeastOnce, 1)) }
+func TestSuite(t *testing.T) { uplinktest.Run(t, suite(server, uplink.AtLeastOnce, 1)) }
 
-func TestSuiteEffectivelyOnce(t *testing.T) {
-	uplinktest.Run(t, suite(one(start(t)), uplink.EffectivelyOnce, 1))
-}
-
-func TestSuiteExactlyOnce(t *testing.T) {
-	uplinktest.Run(t, suite(one(start(t)), uplink.ExactlyOnce, 1))
-}
+func TestSuiteExactlyOnce(t *testing.T) { uplinktest.Run(t, suite(server, uplink.ExactlyOnce, 1)) }
 
 // kills is how often each mode is killed.
-func kills(t *testing.T) int {
-	if text := os.Getenv("UPLINK_KILLS"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatalf("UPLINK_KILLS: %v", err)
-		}
-		return n
+func kills() int {
+	if n, err := strconv.Atoi(os.Getenv("UPLINK_KILLS")); err == nil {
+		return n // the long form
 	}
 	return 12
+}
+
+func TestKilledGatewayExactlyOnce(t *testing.T) {
+	if n := uplinktest.RunKills(t, suite(server, uplink.ExactlyOnce, 1), "pulsar exactly_once", kills()); n != 0 {
+		t.Errorf("%d records are stored twice, want none", n)
+	}
+}
+
+func TestKilledGatewayExactlyOnceInPacks(t *testing.T) {
+	if n := uplinktest.RunKills(t, suite(server, uplink.ExactlyOnce, 100), "pulsar exactly_once in packs", kills()); n != 0 {
+		t.Errorf("%d records are stored twice, want none", n)
+	}
+}
+
+func TestKilledGatewayEffectivelyOnce(t *testing.T) {
+	if n := uplinktest.RunKills(t, suite(server, uplink.EffectivelyOnce, 1), "pulsar effectively_once", kills()); n != 0 {
+		t.Errorf("%d records are stored twice, want none", n)
+	}
+}
+
+func TestKilledGatewayAtLeastOnce(t *testing.T) {
+	uplinktest.RunKills(t, suite(server, uplink.AtLeastOnce, 1), "pulsar at_least_once", kills())
+}
+
+func TestKilledGatewayDoublesWithoutReadingBack(t *testing.T) {
+	s := suite(server, uplink.ExactlyOnce, 1)
+	s.Driver = func(addr, place string) uplink.Driver {
+		c := at(addr, "control-"+place)
+		c.WithoutReadBack()
+		return promised{c, uplink.ExactlyOnce}
+	}
+	s.Read = func(t testing.TB, addr, place string) []uplinktest.Stored { return read(t, addr, "control-"+place) }
+	if n := uplinktest.RunKills(t, s, "pulsar without reading back", 4); n == 0 && !uplinktest.IsChild() {
+		t.Error("no record is stored twice: the suite would not see it")
+	}
 }
