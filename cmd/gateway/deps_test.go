@@ -50,15 +50,15 @@ var owners = []string{
 	"device/mqtt: (*guard).admit",  // guard.Close waits
 	"device/mqtt: (*guard).handle", // guard.Close waits
 	"uplink: (*Runner).session",
-	"uplink/nats: (*Config).open", // session.Close waits
+	"uplink/nats: (*Config).open",        // session.Close waits
 	"uplink/pulsar: (*link).do",          // link.hangUp waits, or the goroutine that goes on when its time is up
 	"uplink/pulsar: (*link).hangUp",      // for a bounded time; what is left ends with the library's timeout
 	"uplink/pulsar: (*link).lastMessage", // link.hangUp waits
 	"uplink/pulsar: (*link).together",
 	"uplink/pulsar: (*notes).listen",   // exactSession.Close waits
 	"uplink/pulsar: (*notes).readFrom", // link.hangUp waits
-	"wal: (*Log).prepare",         // the committer waits, at the latest in end
-	"wal: Open",                   // Log.Close waits
+	"wal: (*Log).prepare",              // the committer waits, at the latest in end
+	"wal: Open",                        // Log.Close waits
 	"webui: (*Server).Run",
 }
 

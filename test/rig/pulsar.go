@@ -28,8 +28,14 @@ type PulsarServer struct {
 func Pulsar(tb TB, settings ...string) *PulsarServer {
 	tb.Helper()
 	p := NewPulsar(tb, settings...)
-	p.begin()
+	p.Begin()
 	return p
+}
+
+// Begin starts what NewPulsar has prepared.
+func (p *PulsarServer) Begin() {
+	p.tb.Helper()
+	p.begin()
 }
 
 // NewPulsar prepares what Pulsar starts: the caller may set Token before.

@@ -118,25 +118,52 @@ func exactly(topic string) (*pulsar.Config, uplink.Driver) {
 func TestTheOlderOfTwoGatewaysGivesWay(t *testing.T) {
 	_, driver := exactly("two")
 	older := run(t, driver, uplinktest.NewLog(), "")
-	older.send(50) // and has nothing more to send
+	older.send(50)
 	_, driver = exactly("two")
-	log := uplinktest.NewLog() // a copy of the older one's disk
-	newer := run(t, driver, log, "")
-	newer.append(100)
-	begun := time.Now()
+	newer := run(t, driver, uplinktest.NewLog(), "") // over a copy of the older one's disk
+	newer.send(100)
+	older.append(1)
 	if s := older.says("another gateway with the id gw1 writes this stream"); !s.Config {
 		t.Errorf("Status = %+v, want an error that a person must mend", s)
 	}
-	if d := time.Since(begun); d > 10*time.Second {
-		t.Errorf("the older gateway noticed after %v, want at most 10 s", d)
-	}
-	newer.settle()
-	older.append(50)
-	older.says("sends no more until it is started again")
 	newer.send(50)
 	newer.stop()
 	older.stop()
 	holds(t, "two", upTo(150)...)
+}
+
+func TestAnIdleSessionHearsOfTheNewerOne(t *testing.T) {
+	env := uplink.Env{Gateway: "gw1", Stream: "line", Epoch: 7, Uplink: "far"}
+	_, driver := exactly("idle")
+	older, err := driver.Open(t.Context(), env)
+	must(t, err)
+	defer older.Close()
+	must(t, older.(uplink.Watcher).Alive(t.Context()))
+	_, driver = exactly("idle")
+	begun := time.Now()
+	type opened struct {
+		uplink.Session
+		error
+	}
+	second := make(chan opened, 1)
+	go func() {
+		s, err := driver.Open(t.Context(), env)
+		second <- opened{s, err}
+	}()
+	for err == nil {
+		if time.Since(begun) > 10*time.Second {
+			t.Fatal("the older session does not notice within 10 s")
+		}
+		time.Sleep(10 * time.Millisecond)
+		err = older.(uplink.Watcher).Alive(t.Context())
+	}
+	if !uplink.IsConfig(err) || !strings.Contains(err.Error(), "another gateway with the id gw1") {
+		t.Errorf("Alive = %v, want what a person must mend", err)
+	}
+	older.Close() // as the Runner does
+	newer := <-second
+	must(t, newer.error)
+	newer.Close()
 }
 
 func TestConfirmedRecordsTheLogDoesNotKnowOfAreNotSentAgain(t *testing.T) {
