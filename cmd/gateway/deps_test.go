@@ -55,7 +55,7 @@ var owners = []string{
 	"uplink/pulsar: (*link).hangUp",      // for a bounded time; what is left ends with the library's timeout
 	"uplink/pulsar: (*link).lastMessage", // link.hangUp waits
 	"uplink/pulsar: (*link).together",
-	"uplink/pulsar: (*notes).listen",   // exactSession.Close waits
+	"uplink/pulsar: (*notes).listen",   // exactSession.Close waits; what gives the topic up ends with the library's timeout
 	"uplink/pulsar: (*notes).readFrom", // link.hangUp waits
 	"wal: (*Log).prepare",              // the committer waits, at the latest in end
 	"wal: Open",                        // Log.Close waits
@@ -170,7 +170,9 @@ func TestNothingOfTheTestsIsLinkedIntoTheGateway(t *testing.T) {
 // that escapes, which is harmless. What costs megabytes is the code that carries out a template.
 func TestNoTextTemplateIsLinked(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "gateway")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as it is shipped
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	symbols, err := exec.CommandContext(t.Context(), "go", "tool", "nm", binary).Output()

@@ -62,7 +62,7 @@ func (l *link) explainOf(topic string, err error) error {
 	case says(err, "AuthorizationError", "not authorized", "is not authorized", "Don't have permission"):
 		return config("%s: the user has no rights for this (want produce and consume on topic %s, and on %s with effectively_once and exactly_once)", l.address, l.topic, l.cursor)
 	case errors.Is(err, pulsar.ErrTopicNotfound), says(err, "TopicNotFound", "Topic does not exist", "Topic not found", "topic not found"):
-		return config("topic %s does not exist, and %s makes none (want it made, or allowAutoTopicCreation there)", topic, l.address)
+		return config("topic %s does not exist, and %s makes none (want it made, and its namespace, or allowAutoTopicCreation there)", topic, l.address)
 	case says(err, "Policies not found", "Namespace not found", "NamespaceNotFound", "Namespace missing", "does not have any clusters configured", "Tenant"):
 		return config("the namespace of topic %s does not exist on %s (want it made there)", topic, l.address)
 	case says(err, "ConsumerBusy", "max consumers limit"), says(err, "max producers limit"), says(err, "producers limit"):

@@ -74,9 +74,16 @@ func (s *exactSession) open() error {
 		},
 		s.dropAnchor)
 	if err == nil {
-		s.notes.listen(s.env.Gateway)
+		s.notes.listen(s.env.Gateway, s.leave)
 	}
 	return err
+}
+
+// leave gives the data's topic up. The link has ended.
+func (s *exactSession) leave() {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	s.producer.Close()
 }
 
 // takeOver makes the exclusive producer, once an older instance has given way.

@@ -63,7 +63,7 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			Name: "TLS where there is none", Driver: with("x", func(c *pulsar.Config) { c.TLS.Enabled = true }),
-			Want: "does not speak TLS on this port", Config: true,
+			Want: "instead of speaking TLS",
 		},
 		{
 			Name: "a namespace that stores repeats", Driver: exactly(with("public/repeats/a", nil)),
@@ -75,7 +75,7 @@ func TestFaults(t *testing.T) {
 			Mend: func() { admin(http.MethodPut, "persistent/public/strict/a", nil) },
 		},
 		{
-			Name: "a namespace that is missing", Driver: with("public/nowhere/a", nil), Want: "namespace of topic", Config: true,
+			Name: "a namespace that is missing", Driver: with("public/nowhere/a", nil), Want: "and its namespace", Config: true,
 			Mend: func() { namespace("nowhere", nil) },
 		},
 		{

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -98,6 +100,9 @@ func (c *Config) knock(ctx context.Context, config *tls.Config) error {
 			_ = conn.SetDeadline(time.Now().Add(dialTimeout)) // fails only on a closed connection
 			err = shake(ctx, tls.Client(conn, mine))
 			stop()
+			if errors.Is(err, io.EOF) {
+				err = fmt.Errorf("%s closes the connection instead of speaking TLS (want its TLS port, or tls.enabled: false)", server)
+			}
 		}
 		if conn != nil {
 			_ = conn.Close() // it has served its purpose

@@ -121,8 +121,9 @@ func (n *notes) catchUp(gateway string) (err error) {
 	return err
 }
 
-// listen ends the link when another instance claims the topic after this one.
-func (n *notes) listen(gateway string) {
+// listen ends the link when another instance claims the topic after this one, and leaves the data's topic to it at once: a Runner
+// that has nothing to send hears of it later.
+func (n *notes) listen(gateway string, leave func()) {
 	n.hearing.Go(func() {
 		for {
 			m, err := n.reader.Next(n.ctx)
@@ -131,6 +132,7 @@ func (n *notes) listen(gateway string) {
 			}
 			if err != nil {
 				n.fail(err) // nothing new where the link has ended
+				n.links.Go(leave)
 				return
 			}
 		}

@@ -72,7 +72,7 @@ func TestMain(m *testing.M) {
 
 func broker() *rig.PulsarServer {
 	if shared.broker == nil {
-		shared.broker = rig.Pulsar(&shared.main, "maxMessageSize="+maxMessage)
+		shared.broker = rig.Pulsar(&shared.main, "maxMessageSize="+maxMessage, "backlogQuotaCheckIntervalInSeconds=1")
 	}
 	return shared.broker
 }
