@@ -5,13 +5,19 @@ import (
 	"strings"
 
 	"github.com/apache/pulsar-client-go/pulsar/log"
+
+	"edgegateway/uplink"
 )
 
-// listener takes the library's log, for one line of it: where a broker refuses a message, the library says so there and
-// nowhere else, and the message is never called back. The rest the Runner says in one line.
+// listener takes the library's log, for two lines of it: where a broker refuses a message or the sign-in, the library says so
+// there and nowhere else, and the message is never called back. The rest the Runner says in one line.
 type listener struct{ link *link }
 
-const sendError = "Received send error from server"
+// The lines that it listens for, and what a broker says in answer to the first command.
+const (
+	sendError    = "Received send error from server"
+	noConnection = "Failed to establish connection with broker"
+)
 
 // refusal is what a broker said of a message, as CODE: TEXT.
 type refusal string
@@ -43,6 +49,10 @@ func (l listener) entry() log.Entry                   { return log.DefaultNopLog
 func (l listener) Warnf(format string, values ...any) { l.hear(format, values) }
 
 func (l listener) hear(format string, values []any) {
+	if strings.HasPrefix(format, noConnection) && len(values) == 1 { // the library tries again until its time is up
+		l.link.fail(uplink.Config(fmt.Errorf("%s refuses the sign-in: wrong, missing or expired token, key or certificate (it says: %.200v)", l.link.address, values[0])))
+		return
+	}
 	if !strings.HasPrefix(format, sendError) || len(values) < 2 {
 		return
 	}
