@@ -9,12 +9,15 @@ FUZZTIME ?= 10s
 POINTS   ?= 100000
 ARM_POINTS ?= 2000
 BLOCKS   ?= 1000
+KILLS    ?= 12
+BROKER_KILLS ?= 3
 DEVICE   ?= loop
 RAM      := $(firstword $(wildcard /dev/shm) /tmp)
+UPLINKS  := $(patsubst %,./uplink/%,kafka nats redis)
 export CGO_ENABLED ?= 1
 
 .PHONY: help run build test race lint bench bench-wal soak fuzz deb fmt cross setup e2e e2e-control powercut powercut-control powercut-arm powercut-arm64 salvage \
-	powercut-block powercut-block-control damage faults kafka-exactly-once
+	powercut-block powercut-block-control damage faults kafka-exactly-once conformance kill-uplinks kill-brokers bench-uplinks size
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +116,23 @@ powercut-block-control: ## the same without flushes, and with a device that lies
 kafka-exactly-once: setup ## the tests of what check refuses until it is understood (docs/uplinks/kafka.md)
 	$(GO) test -race -count=1 -timeout 20m -tags kafka_exactly_once -run 'ExactlyOnce|ThatHangs' -v ./uplink/kafka
 
+conformance: setup ## the suite of every uplink and delivery, in its long form; the last lines are the figures (UPLINK_LONG= for the short one)
+	UPLINK_LONG=$(if $(filter undefined,$(origin UPLINK_LONG)),1,$(UPLINK_LONG)) $(GO) run ./test/conformance
+
+# The figures of uplinks go to a file, from several tests.
+UPLINK_TESTS = $(GO) test -count=1 -timeout 10h -p 1
+kill-uplinks: setup ## kill -9 of the gateway, KILLS (12) times for each uplink and delivery, and the negative controls; the last lines are the figures
+	@$(call rig,kill-uplinks,UPLINK_KILLS=$(KILLS) UPLINK_RESULT=$(CURDIR)/build/kill-uplinks.txt $(UPLINK_TESTS) -run 'TestKills|Control' $(UPLINKS))
+
+kill-brokers: setup ## kill -9 of the broker under load, BROKER_KILLS (3) times for each uplink and delivery; the last lines are the figures
+	@$(call rig,kill-brokers,UPLINK_BROKER_KILLS=$(BROKER_KILLS) UPLINK_RESULT=$(CURDIR)/build/kill-brokers.txt $(UPLINK_TESTS) -run 'TestBrokerKills' $(UPLINKS))
+
+bench-uplinks: setup ## throughput and memory of each uplink against a bare client; writes docs/performance.md (BENCH_SHORT=1: a minute or two, writes nothing)
+	@$(GO) run ./test/benchuplinks $(if $(BENCH_SHORT),,-table docs/performance.md)
+
+size: ## the binary for every architecture, each uplink left out in turn; writes docs/binary-size.md
+	SIZE_ALL=1 $(GO) test -count=1 -timeout 2h -run 'TestBinarySize$$' ./cmd/gateway -update
+
 bench: setup ## figures as ratios against a reference of the same run
 	$(GO) test -run '^$$' -bench . ./pipeline ./device/mqtt
 	$(GO) test -run '^$$' -bench 'Append|Read' ./wal
@@ -129,6 +149,9 @@ soak: setup ## the long forms
 	$(MAKE) powercut-arm powercut-arm64 ARM_POINTS=10000
 	$(MAKE) powercut-block BLOCKS=5000
 	$(MAKE) fuzz FUZZTIME=5m
+	$(MAKE) conformance
+	$(MAKE) kill-uplinks KILLS=100
+	$(MAKE) kill-brokers BROKER_KILLS=20
 
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@$(GO) list ./... | while read -r pkg; do \

@@ -40,11 +40,23 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	}
 	for i := range s.Uplinks {
 		e.uplink(&s.Uplinks[i])
+		if i == 0 || s.Uplinks[i].Name != s.Uplinks[i-1].Name { // it is shared by the streams
+			e.quota(&s.Uplinks[i])
+		}
 	}
 	for i := range s.Lanes {
 		e.lane(&s.Lanes[i])
 	}
 	e.flash(&s.Flash)
+	for _, r := range s.Removed {
+		e.gauge("removed_uplink_records", "Records that are kept for an uplink that is not in the config any more.", float64(r.Backlog.Records), "uplink", r.Uplink, "stream", r.Stream)
+	}
+	for _, c := range s.Credentials {
+		if !c.Expires.IsZero() {
+			e.gauge("credential_expiry_seconds", "Time until a file that the uplink signs in with expires; negative when it has.", c.Expires.Sub(s.Time).Seconds(), "uplink", c.Uplink, "file", c.File)
+		}
+	}
+	e.counter("unrouted_messages_total", "Messages that no stream has asked for since the start.", float64(s.Unrouted))
 }
 
 // exposition writes metrics. Labels are given as name, value, name, value and so on.
@@ -101,14 +113,22 @@ func (e exposition) flash(f *Flash) {
 
 func (e exposition) uplink(u *Uplink) {
 	labels := []string{"uplink", u.Name, "stream", u.Stream}
-	states := []LinkState{Connecting, Sending, Waiting, Stopped}
+	states := []LinkState{Connecting, Sending, Waiting, Paused, Stopped}
 	emitStates(e, "uplink_state", "State of the uplink: 1 for the state that it is in.", states, u.State, labels...)
 	e.counter("uplink_acked_records_total", "Records that the far broker confirmed since the start.", float64(u.Acked), labels...)
 	e.gauge("uplink_last_ack_timestamp_seconds", "When the far broker last confirmed a record, as seconds since 1970; 0 if never.", unixSeconds(u.LastAck), labels...)
 	e.gauge("uplink_dead_letters", "Records refused for good and kept.", float64(u.DeadLetters), labels...)
+	e.gauge("uplink_held_records", "Records refused for now, and those that wait behind them, while others go on.", float64(u.Held), labels...)
 	e.gauge("backlog_records", "Records stored and not yet confirmed.", float64(u.Backlog.Records), labels...)
 	e.gauge("backlog_bytes", "Data of the records stored and not yet confirmed, estimated.", float64(u.Backlog.Bytes), labels...)
 	e.gauge("backlog_age_seconds", "Age of the oldest record not yet confirmed.", u.Backlog.Age.Seconds(), labels...)
+}
+
+func (e exposition) quota(u *Uplink) {
+	if u.Quota > 0 {
+		e.gauge("uplink_quota_used_bytes", "Payload that the uplink has sent today (UTC).", float64(u.QuotaUsed), "uplink", u.Name)
+		e.gauge("uplink_quota_bytes", "Payload that the uplink may send a day (bytes_per_day).", float64(u.Quota), "uplink", u.Name)
+	}
 }
 
 func (e exposition) lane(l *Lane) {
@@ -125,6 +145,7 @@ func (e exposition) lane(l *Lane) {
 	e.counter("lane_flash_bytes_total", "Bytes handed to the disk since the log began, in whole flash pages of 16 KiB.", float64(l.Flash), "lane", l.Name)
 	e.counter("lane_commits_total", "Commits written to stable storage.", float64(l.Commits), "lane", l.Name)
 	e.counter("lane_dropped_records_total", "Records dropped by drop_oldest and max_age since the log began.", float64(l.Dropped), "lane", l.Name)
+	e.counter("lane_dead_letters_lost_total", "Dead letters that went because there were too many, since the log began.", float64(l.LettersLost), "lane", l.Name)
 	e.counter("lane_refused_records_total", "Records refused by drop_newest since the log began.", float64(l.Refused), "lane", l.Name)
 }
 

@@ -37,6 +37,8 @@ func (m *Monitor) problems(now time.Time, s *Status) []Problem {
 	for i := range s.Uplinks {
 		list = m.uplinkProblems(list, now, s, &s.Uplinks[i])
 	}
+	list = removedProblems(list, s.Removed)
+	list = credentialProblems(list, now, s.Credentials)
 	for i := range s.Devices {
 		list = deviceProblems(list, now, &s.Devices[i])
 	}
@@ -95,6 +97,12 @@ func (m *Monitor) laneProblems(list []Problem, now time.Time, s *Status, l *Lane
 			"They were not delivered to every uplink and are gone. Raise max_bytes or max_age if this must not happen.",
 		})
 	}
+	if n, ok := m.lost(lossKey{"letters", l.Name}, l.LettersLost, now, s.Started); ok {
+		list = append(list, Problem{
+			Warning, where, CountOf(n, "dead letter") + " gone, because there were too many.",
+			"They cannot be sent again. Mend what the far side refuses, and send the others again or purge them.",
+		})
+	}
 	if n, ok := m.lost(lossKey{"refused", l.Name}, l.Refused, now, s.Started); ok {
 		list = append(list, Problem{
 			Error, where, CountOf(n, "record") + " refused because the log was full.",
@@ -139,7 +147,13 @@ func (m *Monitor) uplinkProblems(list []Problem, now time.Time, s *Status, u *Up
 	if u.DeadLetters > 0 {
 		list = append(list, Problem{
 			Warning, where, CountOf(u.DeadLetters, "record") + " of stream " + u.Stream + " refused for good by the far side.",
-			"They are kept as dead letters with the reason, and will not be sent again by themselves.",
+			"They are kept as dead letters with the reason: edge-gateway deadletters list. Send them again or purge them when the cause is mended.",
+		})
+	}
+	if u.Held > 0 {
+		list = append(list, Problem{
+			Warning, where, sentence(CountOf(u.Held, "record")+" of stream "+u.Stream+" held back", u.HeldFor),
+			"The others go on. These are tried again by themselves.",
 		})
 	}
 	// A failed uplink goes to and fro between waiting and connecting; its error stays until something is confirmed.
@@ -160,6 +174,16 @@ func (m *Monitor) uplinkProblems(list []Problem, now time.Time, s *Status, u *Up
 		list = append(list, Problem{Error, where, sentence(text, u.Error), waits(u.Backlog)})
 	case u.State == Connecting && !u.Since.IsZero() && now.Sub(u.Since) > startPatience:
 		list = append(list, Problem{Warning, where, "Still connecting after " + DurationText(now.Sub(u.Since)) + ".", waits(u.Backlog)})
+	case u.State == Sending && u.Limit != "" && u.Older == 0:
+		list = append(list, Problem{
+			Warning, where, "Stream " + u.Stream + " " + strings.TrimRight(u.Limit, ".") + ".",
+			fmt.Sprintf("%s (%s) wait in the log. Raise bytes_per_day, or send less with deadband or throttle.", CountOf(u.Backlog.Records, "record"), BytesText(u.Backlog.Bytes)),
+		})
+	case u.State == Paused:
+		list = append(list, Problem{
+			Warning, where, "Paused by an operator for " + DurationText(now.Sub(u.Since)) + ": stream " + u.Stream + " is not delivered.",
+			fmt.Sprintf("%s (%s) wait in the log. To go on: edge-gateway resume %s", CountOf(u.Backlog.Records, "record"), BytesText(u.Backlog.Bytes), u.Name),
+		})
 	case u.State == Stopped && !laneStopped(s, u.Stream):
 		list = append(list, Problem{Error, where, sentence("Stopped: stream "+u.Stream+" is not delivered", u.Error), waits(u.Backlog)})
 	}
@@ -239,7 +263,7 @@ func (m *Monitor) growing(list []Problem, now time.Time, s *Status, st *Stream) 
 		return list
 	}
 	for _, u := range s.Uplinks {
-		if u.Stream == st.Name && u.State != Sending {
+		if u.Stream == st.Name && (u.State != Sending || u.Limit != "") {
 			return list // said already, with its cause
 		}
 	}

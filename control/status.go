@@ -21,6 +21,30 @@ type Status struct {
 	Uplinks  []Uplink
 	Lanes    []Lane
 	Flash    Flash
+	// Removed are uplinks that are not in the config any more and still hold a place in the log.
+	Removed []Removed
+	// Credentials are the files of uplinks that end at some time or cannot be read.
+	Credentials []Credential
+	// Unrouted counts messages that no stream has asked for since the start.
+	Unrouted uint64
+}
+
+// Removed is an uplink of a stream that was taken out of the config. What it has not confirmed stays in the log until it is
+// released.
+type Removed struct {
+	Uplink  string
+	Stream  string
+	Lane    string
+	Backlog Backlog
+}
+
+// Credential is a file that an uplink signs in with.
+type Credential struct {
+	Uplink  string
+	Key     string // of the config
+	File    string
+	Expires time.Time // zero for never, or not known
+	Error   string    // why it cannot be read; what was read before is used on
 }
 
 // Flash is the wear of the flash memory by all lanes together.
@@ -107,6 +131,7 @@ const (
 	Connecting LinkState = "connecting"
 	Sending    LinkState = "sending" // connected; idle or sending
 	Waiting    LinkState = "waiting" // failed; the next try comes after a pause
+	Paused     LinkState = "paused"  // an operator holds its records back
 	Stopped    LinkState = "stopped" // its lane has stopped, or it was told to
 )
 
@@ -126,6 +151,15 @@ type Uplink struct {
 	Rate        float64
 	Backlog     Backlog
 	DeadLetters uint64 // refused for good and kept
+	// Held are records refused for now, and those that wait behind them; others go on. HeldFor is why.
+	Held    uint64
+	HeldFor string
+	// Limit is what the sending waits for by the uplink's own bounds. Quota is the payload that the uplink may send a day, for
+	// all its streams together, and QuotaUsed what it has; 0 without a quota.
+	Limit            string
+	QuotaUsed, Quota uint64
+	// Older are the records of the backlog while new ones go beside it; 0 where all go in order.
+	Older uint64
 }
 
 // LaneState is how a lane does, in one word.
@@ -162,4 +196,6 @@ type Lane struct {
 	Commits uint64
 	Dropped uint64 // records dropped by drop_oldest and max_age since the log began
 	Refused uint64 // records refused by drop_newest since the log began
+	// LettersLost counts dead letters that went because there were too many, since the log began.
+	LettersLost uint64
 }

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 )
@@ -64,27 +63,3 @@ func (s Size) String() string {
 	}
 	return strconv.FormatInt(int64(s), 10) + "B"
 }
-
-// Secret is a password or a token. In the config it comes from a file (`password_file: PATH`) or from the environment
-// (`password: ${NAME}`), never in clear. It shows as "***" wherever it is printed, logged or marshalled.
-type Secret string
-
-// Reveal returns the secret itself, for the one call that signs in with it.
-func (s Secret) Reveal() string { return string(s) }
-
-// String returns "***", or "" for an empty secret.
-func (s Secret) String() string {
-	if s == "" {
-		return ""
-	}
-	return "***"
-}
-
-// GoString implements fmt.GoStringer, so that %#v does not tell the secret either.
-func (s Secret) GoString() string { return strconv.Quote(s.String()) }
-
-// MarshalText implements encoding.TextMarshaler: the secret stays out of JSON and YAML.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// LogValue implements slog.LogValuer: the secret stays out of the log.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }

@@ -118,14 +118,21 @@ var sample = pipeline.Message{Topic: "t", Value: pipeline.Int(1)}
 
 // run starts a runner in the bubble of t.
 func run(t *testing.T, driver uplink.Driver, n int, bounds ...int) *line {
+	return runWith(t, driver, n, func(cfg *uplink.RunnerConfig) {
+		if len(bounds) == 2 {
+			cfg.MaxRecords, cfg.MaxBytes = bounds[0], bounds[1]
+		}
+	})
+}
+
+// runWith is run with other settings.
+func runWith(t *testing.T, driver uplink.Driver, n int, set func(*uplink.RunnerConfig)) *line {
 	l := &line{log: uplinktest.NewLog()}
 	l.append(n)
 	cfg := uplink.RunnerConfig{Driver: driver, Cursor: l.log, Env: uplink.Env{
-		Gateway: "gw1", Stream: "line", Epoch: 3, Uplink: "far", Log: slog.New(slog.NewTextHandler(&l.lines, nil)),
+		Gateway: "gw1", Stream: "line", Epoch: 3, Uplink: "far", Driver: "faked", Log: slog.New(slog.NewTextHandler(&l.lines, nil)),
 	}}
-	if len(bounds) == 2 {
-		cfg.MaxRecords, cfg.MaxBytes = bounds[0], bounds[1]
-	}
+	set(&cfg)
 	l.Runner = uplink.New(cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -170,3 +177,5 @@ func ackAll(_ int, recs []uplink.Record, report func(uint64, uplink.Outcome)) er
 func silent(int, []uplink.Record, func(uint64, uplink.Outcome)) error { return nil }
 
 var errFar = errors.New("the far side says no")
+
+func textLog(b *lockedBuffer) *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }

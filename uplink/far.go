@@ -19,8 +19,17 @@ func (c FarCursor) String() string { return fmt.Sprintf("%d/%d", c.Epoch, c.Seq)
 // nobody else moves it while the session lives.
 type Resumer interface {
 	Far() FarCursor
-	// Reset moves the far cursor, up or down, because the operator has said so.
+	// Reset moves the far cursor: up, over dead letters, and in either direction because the operator has said so. Nothing is in
+	// flight then, and the records sent afterwards follow the new cursor.
 	Reset(ctx context.Context, to FarCursor) error
+}
+
+// Mark keeps over restarts how far a log goes that the far side knows. The Runner sets it when it finds that the far side is ahead,
+// because the log may have grown past the far cursor by the next start, and what lies in between would count as delivered.
+type Mark interface {
+	Load() (FarCursor, bool)
+	Store(at FarCursor) error
+	Clear() error
 }
 
 // Choice is what an operator says when the far cursor does not fit the log.
@@ -44,10 +53,21 @@ type Position interface {
 	Pass(seq uint64) error
 	// Back moves the cursor down to seq, or returns wal.ErrGone where the log has the records behind it no more.
 	Back(seq uint64) error
+	// Sync waits until all outcomes given so far are on stable storage.
+	Sync(ctx context.Context) error
+	// Refused reports whether all records behind from, up to to, are dead letters that the log still has.
+	Refused(from, to uint64) bool
 }
 
 // resume brings the cursor and the far cursor together, before anything is sent (DESIGN.md 3.5).
 func (r *Runner) resume(ctx context.Context, far Resumer) error {
+	if err := r.fit(ctx, far); err != nil {
+		return err
+	}
+	return r.unmark()
+}
+
+func (r *Runner) fit(ctx context.Context, far Resumer) error {
 	p, ok := r.cfg.Cursor.(Position)
 	if !ok {
 		return nil
@@ -63,18 +83,38 @@ func (r *Runner) resume(ctx context.Context, far Resumer) error {
 	case at == (FarCursor{}) || at.Epoch < env.Epoch:
 		// A new place, or one that an earlier log has filled: ids grow with the epoch, so nothing can be taken for a repeat.
 		return nil
-	case at.Epoch > env.Epoch || at.Seq > tail:
+	case at.Epoch > env.Epoch || at.Seq > r.reach:
 		switch choice := r.choice(); {
 		case choice == Resume && at.Epoch == env.Epoch:
-			return r.took(Resume, at, p.Pass(tail))
+			err := p.Pass(tail)
+			if err == nil { // or what comes next would lie below the far cursor
+				err = far.Reset(ctx, FarCursor{env.Epoch, tail})
+			}
+			return r.took(Resume, at, err)
 		case choice == Restart:
 			return r.took(Restart, at, far.Reset(ctx, own))
+		}
+		if err := r.mark(); err != nil {
+			return err
+		}
+		if r.reach < tail {
+			return unfit("an old copy of the gateway's disk was put back, or two gateways have the id %s: this one had %d records when it began, and those "+
+				"behind have numbers that the far side has for others (want a new log, which begins a new epoch; or choose %s: the far cursor is set back "+
+				"and records may be doubled%s)", env.Gateway, r.reach, Restart, orResume(at, env))
 		}
 		return unfit("an old copy of the gateway's disk was put back, or two gateways have the id %s (want a new log, which begins a new epoch; "+
 			"or choose %s: the far cursor is set back and records may be doubled%s)", env.Gateway, Restart, orResume(at, env))
 	case at.Seq > seq:
 		return p.Pass(at.Seq) // they were stored, and the crash came before the log knew
 	case at.Seq < seq:
+		if err := p.Sync(ctx); err != nil {
+			return err
+		}
+		if p.Refused(at.Seq, seq) { // they were never sent, and the far cursor was to pass them when the last session ended
+			r.log.Info("the far cursor passes dead letters", "first", at.Seq+1, "last", seq)
+			return far.Reset(ctx, own)
+		}
+		// Letters that were purged meanwhile are sent again, too: the far side has none of them.
 		switch err := p.Back(at.Seq); {
 		case err == nil:
 			r.log.Warn("the far side has lost records, they are sent again", "first", at.Seq+1, "last", seq)
@@ -88,6 +128,28 @@ func (r *Runner) resume(ctx context.Context, far Resumer) error {
 		return unfit("the far side has lost confirmed records, and the log has them no more (want them restored there; or choose %s: the gap stays and sending goes on)", Resume)
 	}
 	return nil
+}
+
+// mark remembers what of the log the far side may know.
+func (r *Runner) mark() error {
+	if r.cfg.Mark == nil || r.marked {
+		return nil
+	}
+	if err := r.cfg.Mark.Store(FarCursor{r.cfg.Env.Epoch, r.reach}); err != nil {
+		return fmt.Errorf("the far side is ahead of the log of stream %s, and that cannot be noted: %w", r.cfg.Env.Stream, err)
+	}
+	r.marked = true
+	return nil
+}
+
+// unmark forgets it once the two fit again.
+func (r *Runner) unmark() error {
+	if !r.marked {
+		return nil
+	}
+	err := r.cfg.Mark.Clear()
+	r.marked = err != nil
+	return err
 }
 
 func orResume(at FarCursor, env Env) string {

@@ -54,6 +54,13 @@ func (s *farSideSession) Send(_ context.Context, recs []uplink.Record, report fu
 
 func (s *farSideSession) Close() {}
 
+// marker is a mark in memory; the zero value is none.
+type marker struct{ at uplink.FarCursor }
+
+func (m *marker) Load() (uplink.FarCursor, bool)  { return m.at, m.at != uplink.FarCursor{} }
+func (m *marker) Store(at uplink.FarCursor) error { m.at = at; return nil }
+func (m *marker) Clear() error                    { m.at = uplink.FarCursor{}; return nil }
+
 // span returns from, …, to.
 func span(from, to uint64) []uint64 {
 	var out []uint64
@@ -70,6 +77,8 @@ func TestWhereSendingGoesOnIsWhatBothSidesKnow(t *testing.T) {
 		own    int // records that the log knows as confirmed
 		freed  uint64
 		far    uplink.FarCursor
+		late   int // records that come after the gateway has begun, before it is connected
+		mark   uplink.FarCursor
 		choice uplink.Choice
 		sent   []uint64
 		fault  string // what the status says where it does not run
@@ -94,6 +103,15 @@ func TestWhereSendingGoesOnIsWhatBothSidesKnow(t *testing.T) {
 			sent: span(6, tail),
 		},
 		{name: "the same, and the far side is believed", own: 5, far: uplink.FarCursor{Epoch: epoch, Seq: tail + 1}, choice: uplink.Resume},
+		{name: "the same, and the log has grown past it since", own: 5, far: uplink.FarCursor{Epoch: epoch, Seq: tail + 1}, late: 10, fault: "an old copy of the gateway's disk"},
+		{
+			name: "the same, and the gateway was started again", own: 5, far: uplink.FarCursor{Epoch: epoch, Seq: tail - 2},
+			mark: uplink.FarCursor{Epoch: epoch, Seq: tail - 5}, fault: "an old copy of the gateway's disk",
+		},
+		{
+			name: "the same, and there is a new log now", own: 5, far: uplink.FarCursor{Epoch: epoch, Seq: tail - 2},
+			mark: uplink.FarCursor{Epoch: epoch - 1, Seq: 1}, sent: span(tail-1, tail),
+		},
 		{name: "a newer log was there", own: 5, far: uplink.FarCursor{Epoch: epoch + 1, Seq: 2}, fault: "two gateways have the id"},
 		{
 			name: "the same, and the far side cannot be believed", own: 5, far: uplink.FarCursor{Epoch: epoch + 1, Seq: 2}, choice: uplink.Resume,
@@ -116,8 +134,10 @@ func TestWhereSendingGoesOnIsWhatBothSidesKnow(t *testing.T) {
 				log.Freed(test.freed)
 				f := &farSide{at: test.far}
 				asked := false
+				mark := &marker{at: test.mark}
 				r := uplink.New(uplink.RunnerConfig{
 					Driver: f, Cursor: log, Env: uplink.Env{Gateway: "gw1", Stream: "line", Epoch: epoch, Uplink: "far"},
+					Mark: mark,
 					Choice: func() uplink.Choice {
 						if asked {
 							return ""
@@ -126,6 +146,9 @@ func TestWhereSendingGoesOnIsWhatBothSidesKnow(t *testing.T) {
 						return test.choice
 					},
 				})
+				for range test.late {
+					log.Append(sample)
+				}
 				ctx, cancel := context.WithCancel(t.Context())
 				var running sync.WaitGroup
 				running.Go(func() {
@@ -146,6 +169,9 @@ func TestWhereSendingGoesOnIsWhatBothSidesKnow(t *testing.T) {
 				}
 				if !slices.Equal(f.got, test.sent) {
 					t.Errorf("sent %v, want %v", f.got, test.sent)
+				}
+				if ahead := strings.Contains(test.fault, "an old copy") || strings.Contains(test.fault, "two gateways"); ahead != (mark.at != uplink.FarCursor{}) {
+					t.Errorf("the mark is %v", mark.at)
 				}
 				if seq, _ := log.Position(); test.fault == "" && seq != tail {
 					t.Errorf("the cursor stands at %d, want %d", seq, tail)

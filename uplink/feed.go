@@ -9,53 +9,84 @@ import (
 	"edgegateway/wal"
 )
 
-// feed reads, decodes and sends until the flight is halted.
+// feed reads, decodes and sends until the flight is halted. It buries dead letters where the far cursor must pass them.
 func (f *flight) feed(reading, sending context.Context) {
 	var last uint64
-	for {
+	for f.bury(sending) {
 		records, bytes, ok := f.waitForRoom(last)
 		if !ok {
 			return
 		}
-		batch, err := f.r.cfg.Cursor.Read(reading, records, bytes)
-		if err != nil {
-			if reading.Err() == nil {
-				f.mu.Lock()
-				f.end.log = err
-				f.haltLocked(nil)
-				f.mu.Unlock()
+		if records == 0 {
+			continue // something else is to be done first
+		}
+		batch := f.takeDue(records, bytes)
+		due := len(batch) > 0
+		if !due {
+			var err error
+			if batch, err = f.read(reading, records, bytes); err != nil {
+				if reading.Err() == nil {
+					f.endLog(err)
+				}
+				return
 			}
-			return
+			if len(batch) == 0 {
+				continue
+			}
+			last = batch[len(batch)-1].Seq
 		}
-		if len(batch) == 0 {
-			continue
-		}
-		last = batch[len(batch)-1].Seq
-		out := f.takeOff(batch)
-		if len(out) == 0 {
-			continue
-		}
-		if err := f.far.Send(sending, out, f.report); err != nil {
-			f.halt(err)
+		if !f.send(reading, sending, batch, due) {
 			return
 		}
 	}
 }
 
-// waitForRoom returns how much may go up now. A record to be sent alone waits for an empty sky; otherwise a quarter of
-// the bound must be free, so that batches stay batches.
+// send sends a batch, in parts where the uplink is limited. It returns false when the session is over.
+func (f *flight) send(reading, sending context.Context, batch []wal.Record, due bool) bool {
+	for n := f.allow(reading, batch); n > 0; n = f.allow(reading, batch) {
+		out := f.takeOff(batch[:n], due)
+		batch = batch[n:]
+		if len(out) == 0 {
+			continue
+		}
+		if err := f.far.Send(sending, out, f.report); err != nil {
+			f.halt(err)
+			return false
+		}
+	}
+	return true
+}
+
+// endLog ends the flight because the log does.
+func (f *flight) endLog(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.end.log = err
+	f.haltLocked(nil)
+}
+
+// waitForRoom returns how much may go up now; nothing where there is something else to do. What is sent in search of a
+// refused record waits for an empty sky; otherwise a quarter of the bound must be free, so that batches stay batches.
 func (f *flight) waitForRoom(last uint64) (records, bytes int, ok bool) {
 	maxRecords, maxBytes := f.r.cfg.MaxRecords, f.r.cfg.MaxBytes
 	for {
 		f.mu.Lock()
+		searching := f.r.search.next(last)
 		halted, up, upBytes := f.halted, len(f.aloft)+len(f.reports), f.bytes
+		other, full := len(f.letters) > 0, false
+		if f.held != nil && searching == 0 {
+			full = !f.dueLocked() && (f.held.count >= maxRecords || f.held.bytes >= maxBytes)
+		}
 		f.mu.Unlock()
 		switch {
 		case halted:
 			return 0, 0, false
-		case last < f.r.alone:
+		case other:
+			return 0, 0, true
+		case full:
+		case searching > 0:
 			if up == 0 {
-				return 1, maxBytes, true
+				return min(searching, maxRecords), maxBytes, true
 			}
 		case up == 0 || (maxRecords-up >= max(1, maxRecords/4) && maxBytes-upBytes >= maxBytes/4):
 			return maxRecords - up, max(1, maxBytes-upBytes), true
@@ -64,31 +95,84 @@ func (f *flight) waitForRoom(last uint64) (records, bytes int, ok bool) {
 	}
 }
 
-// takeOff notes records as sent and returns them decoded. What cannot be decoded never will be: it is dropped.
-func (f *flight) takeOff(batch []wal.Record) []Record {
+// read returns the next records of the log, or none where there is something else to do.
+func (f *flight) read(reading context.Context, records, bytes int) ([]wal.Record, error) {
+	if f.held == nil && f.resumer == nil {
+		return f.r.cfg.Cursor.Read(reading, records, bytes)
+	}
+	ctx, cancel := context.WithCancel(reading)
+	defer cancel()
+	f.mu.Lock()
+	again := f.nudged || len(f.letters) > 0
+	if f.nudged = false; !again {
+		f.interrupt = cancel
+	}
+	if f.held != nil { // what is read may all have to wait
+		records = min(records, max(1, f.r.cfg.MaxRecords-f.held.count))
+		bytes = min(bytes, max(1, f.r.cfg.MaxBytes-f.held.bytes))
+	}
+	f.mu.Unlock()
+	if again {
+		return nil, nil
+	}
+	batch, err := f.r.cfg.Cursor.Read(ctx, records, bytes)
+	f.mu.Lock()
+	f.interrupt = nil
+	f.mu.Unlock()
+	if err != nil && ctx.Err() != nil && reading.Err() == nil {
+		return nil, nil
+	}
+	return batch, err
+}
+
+// takeOff notes records as sent and returns them decoded. What cannot be decoded never will be, and what has a final refusal
+// is not sent again: a dead letter. Where the far cursor must pass it first, nothing behind it is taken. What is due was held.
+func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 	env := f.r.cfg.Env
 	out := make([]Record, 0, len(batch))
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	alone := f.r.search.until > 0 && len(batch) == 1
+	f.r.search.sent()
 	if f.halted {
 		return nil
 	}
+	f.sent = time.Now()
 	for _, rec := range batch {
+		f.r.reach = max(f.r.reach, rec.Seq)
 		m, err := pipeline.Decode(rec.Data)
 		if err != nil {
-			f.reports = append(f.reports, report{rec, Outcome{Drop, fmt.Errorf("record cannot be read: %w", err)}})
+			err = fmt.Errorf("record cannot be read: %w", err)
+		} else if t := f.r.tries[rec.Seq]; t != nil {
+			err = t.final
+		}
+		switch {
+		case err != nil && f.resumer != nil:
+			f.letterLocked(rec, err)
+			continue
+		case len(f.letters) > 0:
+			return out // the rest is read again
+		case err != nil:
+			f.reports = append(f.reports, report{rec: rec, Outcome: Outcome{Drop, err, false}, unasked: true})
 			signal(f.wake)
 			continue
+		}
+		up := aloft{rec: rec, since: f.sent, alone: alone}
+		if f.held != nil && env.Promise.Order == OrderKey {
+			up.key = m.PartitionKey()
+			if !due && f.behindLocked(up.key, rec) {
+				continue
+			}
 		}
 		id := pipeline.RecordID{Gateway: env.Gateway, Stream: env.Stream, Epoch: env.Epoch, Seq: rec.Seq}
 		out = append(out, Record{ID: id, Message: m, JSON: pipeline.AppendJSON(nil, id, &m)})
 		if len(f.aloft) == 0 {
-			f.progress = time.Now()
+			f.progress = f.sent
 		}
-		f.aloft[rec.Seq] = aloft{rec, len(rec.Data)}
+		f.aloft[rec.Seq] = up
 		f.bytes += len(rec.Data)
 	}
-	f.r.inFlight(len(f.aloft))
+	f.r.inFlight(len(f.aloft), f.heldLocked())
 	return out
 }
 
@@ -102,8 +186,17 @@ func (f *flight) report(seq uint64, o Outcome) {
 		return
 	}
 	delete(f.aloft, seq)
-	f.bytes -= up.size
-	f.reports = append(f.reports, report{up.rec, o})
+	f.bytes -= len(up.rec.Data)
+	if f.held != nil && o.Verdict == Retry && o.Answered {
+		f.held.count++
+		f.held.bytes += len(up.rec.Data)
+	}
+	if o.Verdict == Drop && f.resumer != nil {
+		f.refusedLocked(&report{rec: up.rec, since: up.since})
+		f.letterLocked(up.rec, reason(o.Err, "refused without a reason"))
+	} else {
+		f.reports = append(f.reports, report{rec: up.rec, Outcome: o, key: up.key, since: up.since, alone: up.alone})
+	}
 	if o.Verdict != Retry {
 		f.progress = time.Now()
 	}

@@ -9,9 +9,9 @@ import (
 
 // Policy is the section `sending` of an uplink: what is common to all drivers. The zero value means the defaults.
 type Policy struct {
-	Start            string        `yaml:"start" doc:"Where a stream begins at this uplink the first time: oldest, newest, or a time such as 2026-11-30T12:00:00Z. Records before it are never sent." default:"oldest"`
-	RetryAttempts    int           `yaml:"retry_attempts" doc:"How often a record may be refused for now before it becomes a dead letter. 0 for ever. An uplink that cannot connect uses up none." default:"0" min:"0"`
-	RetryAge         time.Duration `yaml:"retry_age" doc:"How long a record is tried before it becomes a dead letter. 0s for ever. An outage counts." default:"0s" min:"0s"`
+	Start            string        `yaml:"start" doc:"Where a stream begins at this uplink the first time: oldest, newest, or a time such as 2026-11-30T12:00:00Z: the first record of that time or later, in the order in which they were stored, and all behind it. Earlier ones are never sent." default:"oldest"`
+	RetryAttempts    int           `yaml:"retry_attempts" doc:"How often a record may be refused for now before it becomes a dead letter. 0 for ever. Only what the far side says of this record counts: an uplink that cannot connect uses up none." default:"0" min:"0"`
+	RetryAge         time.Duration `yaml:"retry_age" doc:"How long a record is tried before it becomes a dead letter, from the first time it is sent; when the gateway starts it begins anew. 0s for ever. An outage counts." default:"0s" min:"0s"`
 	RecordsPerSecond int           `yaml:"records_per_second" doc:"Most records a second, for all streams of this uplink together. 0 for no bound." default:"0" min:"0"`
 	BytesPerSecond   pipeline.Size `yaml:"bytes_per_second" doc:"Most payload a second, for all streams of this uplink together. 0B for no bound." default:"0B"`
 	BytesPerDay      pipeline.Size `yaml:"bytes_per_day" doc:"Most payload a day (UTC), for metered links; what is over waits for the next day. 0B for no bound." default:"0B"`
@@ -24,7 +24,8 @@ type HasPolicy interface{ SendingPolicy() *Policy }
 // Watcher is implemented by sessions that can be fenced by another instance. The Runner asks one that is idle every few
 // seconds, so that the older of two gateways learns of the other within ten seconds also when it has nothing to send.
 type Watcher interface {
-	// Alive asks the far side whether this session still owns its place. An error ends the session as one of Send does.
+	// Alive asks the far side whether this session still owns its place. An error ends the session as one of Send does. A Send
+	// may begin meanwhile.
 	Alive(ctx context.Context) error
 }
 

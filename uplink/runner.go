@@ -2,10 +2,12 @@ package uplink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"edgegateway/wal"
@@ -15,9 +17,9 @@ import (
 type Cursor interface {
 	// Read returns the next records, at least one, and waits for them until ctx ends.
 	Read(ctx context.Context, maxRecords, maxBytes int) ([]wal.Record, error)
-	// Done and Drop give records their final outcome: confirmed, or refused for good.
+	// Done and Refuse give records their final outcome: confirmed, or refused for good.
 	Done(recs ...wal.Record)
-	Drop(r wal.Record, reason string)
+	Refuse(r wal.Record, why wal.Refusal)
 	// Rewind makes Read begin again at the first record without an outcome.
 	Rewind()
 }
@@ -31,6 +33,8 @@ type Timing struct {
 	Stall     time.Duration // a session with records in flight and no outcome for so long is given up; 30 s
 	Open      time.Duration // bound of Driver.Open; 30 s
 	Drain     time.Duration // how long a stop waits for outcomes of records in flight; 1 s
+	Fenced    time.Duration // first pause after another instance has taken the session's place; 10 times ConfigMax. It doubles
+	Watch     time.Duration // how often an idle session that is a Watcher is asked; 3 s
 }
 
 func (t Timing) withDefaults() Timing {
@@ -45,10 +49,14 @@ func (t Timing) withDefaults() Timing {
 		{&t.Stall, 30 * time.Second},
 		{&t.Open, 30 * time.Second},
 		{&t.Drain, time.Second},
+		{&t.Watch, 3 * time.Second},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value
 		}
+	}
+	if t.Fenced <= 0 {
+		t.Fenced = 10 * t.ConfigMax
 	}
 	return t
 }
@@ -61,11 +69,19 @@ type RunnerConfig struct {
 	// Choice returns what an operator has chosen for a far cursor that does not fit, once, and then nothing. Nil means that
 	// nobody is asked.
 	Choice func() Choice
+	// Mark may be nil; then a restart forgets that the far side was ahead of the log.
+	Mark Mark
 	// MaxRecords and MaxBytes bound what is in flight: sent, and without an outcome. Zero means 1024 and 1 MiB, or
 	// more where the driver is Roomy. A single record may be larger than MaxBytes.
 	MaxRecords int
 	MaxBytes   int
 	Timing     Timing
+	// Paused is how it begins; see Pause.
+	Paused bool
+	// Limiter is shared by all Runners of the uplink; nil for no bounds.
+	Limiter *Limiter
+	// Policy is what is common to all drivers; the zero value means that of the driver's own config.
+	Policy Policy
 }
 
 // Runner carries one stream to one uplink. Its methods may be called from any goroutine; Run once.
@@ -73,11 +89,25 @@ type Runner struct {
 	cfg RunnerConfig
 	log *slog.Logger
 
-	alone uint64 // records up to this number are sent one at a time; used by Run only
+	renew   chan struct{} // see Reconnect; holds one
+	resumed chan struct{} // see Resume; holds one
+	backlog atomic.Bool   // new records go beside, and first
 
-	mu     sync.Mutex // guards the fields below
-	status Status
-	said   string // the last line about the connection, so that an outage of days is one line
+	search search          // for a refused record; this and tries are guarded by the flight's mutex
+	tries  map[uint64]*try // of records without an outcome
+	// reach is up to where the far side can have this log: what it had at the start, and what was sent since. Guarded by the flight's
+	// mutex.
+	reach  uint64
+	marked bool // there is a Mark; used by Run only
+	fenced int  // how often another instance has taken our place; used by Run only
+
+	mu       sync.Mutex // guards the fields below
+	status   Status
+	attempt  uint64 // the record of status.Attempts
+	heldSaid string // the last line about a held record
+	said     string // the last line about the connection, so that an outage of days is one line
+	paused   bool
+	endTurn  context.CancelFunc
 }
 
 // New returns a Runner that has not begun: Run does.
@@ -93,24 +123,53 @@ func New(cfg RunnerConfig) *Runner {
 	if cfg.Env.Log == nil {
 		cfg.Env.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{cfg: cfg, log: cfg.Env.Log}
+	if cfg.Env.Claims == nil {
+		cfg.Env.Claims = &Claims{}
+	}
+	if p, ok := cfg.Driver.(HasPolicy); ok && cfg.Policy == (Policy{}) && p.SendingPolicy() != nil {
+		cfg.Policy = *p.SendingPolicy()
+	}
+	r := &Runner{cfg: cfg, log: cfg.Env.Log, tries: map[uint64]*try{}, renew: make(chan struct{}, 1), resumed: make(chan struct{}, 1), paused: cfg.Paused}
+	if p, ok := cfg.Cursor.(Position); ok {
+		_, r.reach = p.Position()
+	}
+	if cfg.Mark != nil {
+		at, found := cfg.Mark.Load()
+		if r.marked = found; found && (at.Epoch == cfg.Env.Epoch || at == FarCursor{}) {
+			r.reach = min(r.reach, at.Seq)
+		}
+	}
 	r.status = Status{State: Connecting, Since: time.Now()}
 	return r
 }
 
 // Run sends until ctx ends, and then returns nil after at most Timing.Drain and one Session.Close. It returns an error
-// only where the log itself gives no more records: wal.ErrStopped, wal.ErrClosed or wal.ErrDamaged, wrapped.
+// only where the log itself gives no more records: wal.ErrStopped, wal.ErrClosed, wal.ErrDamaged or wal.ErrEnd, wrapped.
 func (r *Runner) Run(ctx context.Context) error {
 	failures := 0
 	for ctx.Err() == nil {
-		r.enter(Connecting, time.Time{})
-		end := r.session(ctx)
+		turn, over := r.turn(ctx)
+		if ctx.Err() != nil {
+			over()
+			break
+		}
+		end := r.session(turn)
+		paused := turn.Err() != nil
 		switch {
+		case errors.Is(end.log, wal.ErrEnd):
+			over()
+			r.enter(Stopped, time.Time{})
+			return end.log
 		case end.log != nil:
+			over()
 			err := fmt.Errorf("read the log: %w", end.log)
 			r.stopped(err)
 			return err
-		case ctx.Err() != nil || end.err == nil: // told to stop, or a session ended to single out a refused record
+		case paused || end.err == nil: // told to stop, or a session ended to look for a refused record
+			over()
+			if paused {
+				failures = 0
+			}
 			continue
 		}
 		if end.acked {
@@ -118,11 +177,17 @@ func (r *Runner) Run(ctx context.Context) error {
 		}
 		failures++
 		pause := r.pause(failures, IsConfig(end.err))
+		if IsFenced(end.err) {
+			pause = r.fencedPause()
+		}
 		r.failed(end.err, time.Now().Add(pause))
 		select {
-		case <-ctx.Done():
+		case <-turn.Done():
+			failures = 0
 		case <-time.After(pause):
+		case <-r.renew:
 		}
+		over()
 	}
 	r.stopped(nil)
 	return nil
@@ -142,4 +207,15 @@ func (r *Runner) pause(failures int, config bool) time.Duration {
 		d = min(t.ConfigMin+d, max(t.ConfigMin, t.ConfigMax))
 	}
 	return d
+}
+
+// mostFenced bounds the pause after another instance has taken the session's place.
+const mostFenced = 24 * time.Hour
+
+// fencedPause returns how long to wait after another instance has taken our place. Where the driver cannot tell that the other
+// one is still there, opening a session fences it: so the pauses double and never become short again in this life.
+func (r *Runner) fencedPause() time.Duration {
+	ceiling := min(r.cfg.Timing.Fenced<<min(r.fenced, 10), mostFenced)
+	r.fenced++
+	return ceiling + rand.N(ceiling/2+1)
 }

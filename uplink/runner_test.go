@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -114,48 +113,6 @@ func TestSessionWithoutAnAnswerIsGivenUpAndItsLateReportsDoNotCount(t *testing.T
 		}
 		l.check(t, 1)
 	})
-}
-
-func TestRefusedBatchIsSentOneAtATimeAndOnlyWhatIsRefusedAloneIsDropped(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		ends error
-	}{
-		{"the driver goes on", nil},
-		{"the driver gives the session up", errFar},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := &far{send: func(_ int, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
-					if !slices.Contains(seqs(recs), 7) {
-						return ackAll(0, recs, report)
-					}
-					for _, r := range recs {
-						report(r.ID.Seq, uplink.Outcome{Verdict: uplink.Suspect, Err: errFar})
-					}
-					return row.ends
-				}}
-				begun := time.Now()
-				l := run(t, f, 10)
-				synctest.Wait()
-				if d := time.Since(begun); d != 0 {
-					t.Errorf("singling out took %v of pauses, want none", d)
-				}
-				l.append(5)
-				l.check(t, 15)
-				want := []letter{{7, errFar.Error()}}
-				if got := letters(l); !slices.Equal(got, want) {
-					t.Errorf("dead letters %v, want %v", got, want)
-				}
-				if got, want := fmt.Sprint(f.sent[1:11]), "[[1] [2] [3] [4] [5] [6] [7] [8] [9] [10]]"; got != want {
-					t.Errorf("after the refusal sent %v, want %v", got, want)
-				}
-				if s := l.Status(); s.Acked != 14 || s.Dropped != 1 {
-					t.Errorf("Status = %+v, want 14 acked and 1 dropped", s)
-				}
-			})
-		})
-	}
 }
 
 type letter struct {
@@ -339,5 +296,5 @@ type brokenLog struct{}
 
 func (brokenLog) Read(context.Context, int, int) ([]wal.Record, error) { return nil, wal.ErrDamaged }
 func (brokenLog) Done(...wal.Record)                                   {}
-func (brokenLog) Drop(wal.Record, string)                              {}
+func (brokenLog) Refuse(wal.Record, wal.Refusal)                       {}
 func (brokenLog) Rewind()                                              {}

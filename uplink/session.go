@@ -8,7 +8,7 @@ import (
 	"edgegateway/wal"
 )
 
-// ending is why a session is over. All zero: it was told to stop, or it makes way for singling out a refused record.
+// ending is why a session is over. All zero: it was told to stop, or it makes way for the next one, which knows what to do.
 type ending struct {
 	err   error // something failed at the far side or on the way
 	log   error // the log gives no more records
@@ -29,6 +29,10 @@ func (r *Runner) session(ctx context.Context) ending {
 			return ending{err: err}
 		}
 	}
+	if p, ok := r.cfg.Cursor.(Position); ok && len(r.tries) > 0 {
+		seq, _ := p.Position()
+		r.forget(seq)
+	}
 	r.connected()
 	r.cfg.Cursor.Rewind()
 	// The session outlives ctx by the time that a stop waits for outcomes in flight.
@@ -37,57 +41,85 @@ func (r *Runner) session(ctx context.Context) ending {
 	reading, stopReading := context.WithCancel(ctx)
 	defer stopReading()
 	f := &flight{
-		r: r, far: far, stopReading: stopReading,
+		r: r, far: far, stopReading: stopReading, sent: time.Now(),
 		aloft: map[uint64]aloft{}, wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
+	}
+	if f.resumer, _ = far.(Resumer); f.resumer == nil && holds(r.cfg.Env.Promise.Order) {
+		f.held = &holding{queues: map[string]*queue{}}
 	}
 	var feeder sync.WaitGroup
 	feeder.Go(func() { f.feed(reading, sending) })
+	if w, ok := far.(Watcher); ok {
+		feeder.Go(func() { f.guard(sending, w) })
+	}
 	f.watch(ctx)
 	f.halt(nil)
 	stop()
 	far.Close()
 	feeder.Wait()
 	f.settle() // what was reported before Close returned is true and counts
+	return f.over()
+}
+
+// over ends the flight and returns why it is over.
+func (f *flight) over() ending {
 	f.mu.Lock()
-	f.ended = true // a report from now on never does
-	end := f.end
-	f.mu.Unlock()
-	r.inFlight(0)
-	r.alone = max(r.alone, f.nextAlone)
-	if f.refused {
-		end.err = nil // what ended it is the refusal, and that has been dealt with
+	defer f.mu.Unlock()
+	f.ended = true // a report from now on never counts
+	if f.held != nil && f.held.alarm != nil {
+		f.held.alarm.Stop()
 	}
-	return end
+	f.ageLocked()
+	f.beginLocked()
+	f.r.inFlight(0, 0)
+	if f.solved {
+		f.end.err = nil // what ended it was dealt with
+	}
+	return f.end
 }
 
 // flight is what one session has in the air. feed puts records in, the driver's reports and watch take them out.
 type flight struct {
 	r           *Runner
 	far         Session
+	resumer     Resumer // far, where it keeps a far cursor; or nil
 	stopReading context.CancelFunc
 	wake        chan struct{} // to watch: there is something to settle, or the flight has changed
-	room        chan struct{} // to feed: there may be room
-	nextAlone   uint64        // last suspect; like refused used by watch only
-	refused     bool          // a record was a suspect
+	room        chan struct{} // to feed: there may be room, or something else to do
 
-	mu       sync.Mutex       // guards the fields below
-	aloft    map[uint64]aloft // sent and without a report
-	bytes    int              // of their data
-	reports  []report         // reported and not settled yet
-	progress time.Time        // of the last report, or when the first record went up
-	halted   bool             // nothing more goes up
-	ended    bool
-	end      ending
+	mu        sync.Mutex       // guards the fields below, Runner.tries and Runner.search
+	aloft     map[uint64]aloft // sent and without a report
+	bytes     int              // of their data
+	reports   []report         // reported and not settled yet
+	settling  bool             // reports were taken and are on their way to the cursor
+	letters   []wal.Record     // with a resumer: refused for good, and the far cursor has not passed them yet
+	held      *holding         // nil where the order is strict
+	nudged    bool             // feed is to look again before it reads
+	interrupt func()           // ends its reading; nil where it does not read
+	unsettled []uint64         // records that were not taken
+	suspect   uint64           // the last one of a refused batch; 0 for none
+	solved    bool             // what ended the session was dealt with: the next one needs no pause
+	sent      time.Time        // when something was sent last
+	progress  time.Time        // of the last report, or when the first record went up
+	halted    bool             // nothing more goes up
+	ended     bool
+	end       ending
 }
 
 type aloft struct {
-	rec  wal.Record
-	size int
+	rec   wal.Record
+	key   string // with order: key
+	since time.Time
+	alone bool // in a search: nothing else was in flight
 }
 
 type report struct {
 	rec wal.Record
 	Outcome
+	key     string
+	since   time.Time
+	alone   bool
+	unasked bool // this session has not sent it
 }
 
 func signal(c chan struct{}) {

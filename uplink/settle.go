@@ -2,7 +2,6 @@ package uplink
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -23,6 +22,8 @@ func (f *flight) watch(ctx context.Context) {
 			if f.settle() {
 				return
 			}
+		case <-f.r.renew:
+			f.halt(nil)
 		case now := <-timer.C:
 			f.mu.Lock()
 			left, stalled := stall, false
@@ -67,20 +68,26 @@ func (f *flight) drain() {
 func (f *flight) settle() (over bool) {
 	f.mu.Lock()
 	reports := f.reports
-	f.reports = nil
+	f.reports, f.settling = nil, true
 	f.mu.Unlock()
 	acks := make([]wal.Record, 0, len(reports))
-	for _, p := range reports {
+	for i := range reports {
+		p := &reports[i]
 		switch p.Verdict {
 		case Ack:
 			acks = append(acks, p.rec)
+			if f.held != nil {
+				f.release(p)
+			}
 		case Drop:
 			f.drop(p)
 		case Suspect:
-			f.suspect(p)
+			f.suspected(p)
 		default:
-			f.halt(reason(p.Err, "the record was not taken"))
-			over = true
+			if !f.hold(p) {
+				f.retry(p)
+				over = true
+			}
 		}
 	}
 	if len(acks) > 0 {
@@ -89,37 +96,24 @@ func (f *flight) settle() (over bool) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for i := 0; i < len(acks) && len(f.r.tries) > 0; i++ {
+		f.r.pass(acks[i].Seq)
+	}
+	f.settling = false
 	f.end.acked = f.end.acked || len(acks) > 0
-	f.r.inFlight(len(f.aloft))
+	f.r.inFlight(len(f.aloft), f.heldLocked())
 	signal(f.room)
 	failed := f.end.err != nil || f.end.log != nil
 	return over || failed || (f.halted && len(f.aloft) == 0 && len(f.reports) == 0)
 }
 
-func (f *flight) drop(p report) {
-	text := reason(p.Err, "refused without a reason").Error()
-	f.r.cfg.Cursor.Drop(p.rec, text)
-	f.r.dropped(p.rec.Seq, text)
-}
-
-// suspect remembers that the records up to this one go alone in the next session, and lets this one run out. It ends
-// earlier where the driver gives it up.
-func (f *flight) suspect(p report) {
-	f.refused = true
-	if p.rec.Seq <= f.r.alone { // it was alone
-		f.drop(p)
-		return
+// drop makes a dead letter of a record that the far side, or the driver, has refused for good.
+func (f *flight) drop(p *report) {
+	if !p.unasked {
+		f.mu.Lock()
+		f.refusedLocked(p)
+		f.mu.Unlock()
 	}
-	if f.nextAlone == 0 {
-		f.r.log.Info("batch refused, its records go one at a time", "seq", p.rec.Seq, "err", p.Err)
-	}
-	f.nextAlone = max(f.nextAlone, p.rec.Seq)
-	f.halt(nil)
-}
-
-func reason(err error, otherwise string) error {
-	if err == nil {
-		return errors.New(otherwise)
-	}
-	return err
+	f.refuse(p.rec, p.Err)
+	f.release(p)
 }

@@ -10,6 +10,7 @@ const (
 	Connecting State = "connecting"
 	Sending    State = "sending" // connected; idle or sending
 	Waiting    State = "waiting" // failed; the next try comes after a pause
+	Paused     State = "paused"  // told to hold its records; no session is open
 	Stopped    State = "stopped" // told to stop, or the log gives no more records
 )
 
@@ -17,8 +18,8 @@ const (
 type Status struct {
 	State State
 	Since time.Time
-	// Error is the last error in plain words; it stays until the next confirmation. Config says that a person must
-	// mend something. NextTry is set while Waiting.
+	// Error is the last error in plain words; it stays until the next confirmation, or until an idle session was asked and has
+	// answered. Config says that a person must mend something. NextTry is set while Waiting.
 	Error   string
 	Config  bool
 	NextTry time.Time
@@ -28,6 +29,14 @@ type Status struct {
 	Dropped uint64 // records that became dead letters since the start
 	// InFlight is the number of records sent and not yet answered for.
 	InFlight int
+	// Held is the number of records that the far side has refused for now, and of those that wait behind them for their key:
+	// with order: key or none only. Others go on. HeldFor is why the last of them was refused.
+	Held    int
+	HeldFor string
+	// Limit is what the sending waits for by the uplink's own bounds, for longer than a moment: the daily quota.
+	Limit string
+	// Attempts is how often the far side has refused the record that it refused last; 0 when that has its outcome.
+	Attempts int
 }
 
 // Status returns a consistent picture.
@@ -77,7 +86,7 @@ func (r *Runner) stopped(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.enterLocked(Stopped, time.Time{})
-	r.status.InFlight = 0
+	r.status.InFlight, r.status.Held = 0, 0
 	if err == nil {
 		r.sayLocked(r.log.Info, "uplink stopped", "")
 		return
@@ -92,10 +101,21 @@ func (r *Runner) confirmed(n int) {
 	defer r.mu.Unlock()
 	r.status.Acked += uint64(n)
 	r.status.LastAck = time.Now()
+	r.worksLocked()
+}
+
+func (r *Runner) worksLocked() {
 	if r.status.Error != "" {
 		r.status.Error, r.status.Config = "", false
 		r.sayLocked(r.log.Info, "uplink connected", "")
 	}
+}
+
+// alive notes that an idle session owns its place, which ends an outage as well as a confirmation does.
+func (r *Runner) alive() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.worksLocked()
 }
 
 func (r *Runner) dropped(seq uint64, reason string) {
@@ -108,10 +128,33 @@ func (r *Runner) dropped(seq uint64, reason string) {
 	}
 }
 
-func (r *Runner) inFlight(n int) {
+func (r *Runner) inFlight(n, held int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.status.InFlight = n
+	r.status.InFlight, r.status.Held = n, held
+	if held == 0 {
+		r.status.HeldFor = ""
+	}
+}
+
+// holding notes that a record is held, and says so once for each reason.
+func (r *Runner) holding(seq uint64, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.HeldFor = reason
+	if r.heldSaid != reason {
+		r.heldSaid = reason
+		r.log.Warn("record refused for now, others go on", "seq", seq, "reason", reason)
+	}
+}
+
+// attempted notes how often the far side has refused a record; no attempts: it has its outcome.
+func (r *Runner) attempted(seq uint64, attempts int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if attempts > 0 || seq == r.attempt {
+		r.attempt, r.status.Attempts = seq, attempts
+	}
 }
 
 // sayLocked writes one line for a change and nothing for a repetition.

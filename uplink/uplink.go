@@ -22,7 +22,9 @@ type Env struct {
 	Route   string // what {stream} stands for where it is not Stream: dead letters that are sent again have a stream of their own
 	Epoch   uint64 // life of the lane's log
 	Uplink  string // name in the config
+	Driver  string // kind of uplink; dead letters bear it
 	Promise Promise
+	Claims  *Claims // the fences that this instance holds or has lost; the Runner's own where it is nil
 	Log     *slog.Logger
 }
 
@@ -35,10 +37,13 @@ type Record struct {
 
 // Session is one life of a connection. The Runner sends records in sequence, without gaps, and gives the session up at
 // the first sign of trouble; a new session begins again at the first record that has no final outcome. So a driver
-// needs no queue, no retry and no timer of its own.
+// needs no queue, no retry and no timer of its own. Where the order is not strict, records that the far side has answered with
+// Retry come again in the same session, behind later ones.
 //
 // A session that keeps a far cursor (Resumer) moves it only behind records it has stored. One that becomes a dead letter is passed
-// by the Runner, with Resumer.Reset, once the letter is on stable storage in the log: a kill in between then loses neither.
+// by the Runner, with Resumer.Reset, once the letter is on stable storage in the log: a kill in between then loses neither. So a
+// session that reports Drop of a record sends nothing that stands behind it, and Send returns nil: the Runner hands that over
+// again (docs/adr/0014-dead-letters.md).
 type Session interface {
 	// Send hands over records in order. It may return before they are confirmed and may be called again at once; it
 	// blocks while the client's own buffers are full, until ctx ends. report is called once for each record, in any

@@ -19,7 +19,7 @@ type item struct {
 
 // isEmpty tells whether the item writes nothing: its callback only waits for what was appended before it.
 func (it *item) isEmpty() bool {
-	return it.change == nil && len(it.batch.Entries) == 0 && len(it.batch.State) == 0
+	return it.change == nil && len(it.batch.Entries)+len(it.batch.State)+len(it.batch.Letters) == 0
 }
 
 // waiter is an item that waits for room. Waiters enter in the order they came, but for those that wait at a quota.
@@ -74,6 +74,7 @@ func checkBatch(b *Batch) (int, error) {
 		}
 		cost += len(c.Key) + len(c.Value) + changeCost
 	}
+	cost += len(b.Letters) * changeCost
 	if cost > MaxCommit {
 		return 0, fmt.Errorf("append: %w: the batch has %d bytes (at most %d in one commit)", ErrTooLarge, cost, MaxCommit)
 	}

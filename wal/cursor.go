@@ -7,15 +7,6 @@ import (
 	"time"
 )
 
-// Start says where a cursor begins that the log does not know yet.
-type Start uint8
-
-// The starts.
-const (
-	Oldest Start = iota // at the oldest record that is still there
-	Newest              // after the newest record
-)
-
 // Cursor is how one uplink takes one stream from the log. One goroutine at a time may call Read and Rewind; outcomes may
 // come from any goroutine, in any order.
 type Cursor struct {
@@ -34,6 +25,7 @@ type Cursor struct {
 	seg     *segment // whose file is kept open while the cursor is in it
 	turn    uint64   // grows when the place to read from jumps
 	waiting bool     // Read waits for outcomes
+	until   uint64   // sequence that Read does not go beyond; 0 for none
 	letters []DeadLetter
 	letterB int
 	closed  bool
@@ -50,16 +42,19 @@ func (l *Log) Cursor(uplink, stream string, start Start) (*Cursor, error) {
 		if c != nil || err != nil {
 			return c, err
 		}
+		if at, ok := start.(Since); ok {
+			if start, err = l.since(stream, time.Time(at)); err != nil {
+				return nil, fmt.Errorf("open cursor of %s on %s: %w", uplink, stream, err)
+			}
+		}
 		// Several may come here at once; the first one makes it.
 		err = l.change(func(t *txn) {
 			n := t.stream(stream)
 			if _, _, known := t.findCursor(uplink, n); known {
 				return
 			}
-			p := cursorPos{id: t.ctl.nextCursor, pos: t.ctl.last, seq: t.ctl.tails[n].seq}
-			if start == Oldest {
-				p.pos, p.seq = l.oldestOf(n)
-			}
+			at := start.place(t, n)
+			p := cursorPos{id: t.ctl.nextCursor, pos: at.pos, seq: at.seq}
 			t.ctl.nextCursor++
 			t.ctl.cursors = append(t.ctl.cursors, p)
 			name := cursorName{uplink, n}
@@ -115,7 +110,7 @@ func (l *Log) openCursor(uplink, stream string) (*Cursor, error) {
 
 // Read returns the next records of the stream, in order: at least one, for which it waits until ctx ends, and at most
 // maxRecords and about maxBytes of data (0: no bound of its own). It returns nothing beyond Options.Window records
-// without outcome. Data must not be changed. The error is ErrDamaged, ErrClosed, the context's, or ErrStopped when the
+// without outcome. Data must not be changed. The error is ErrDamaged, ErrClosed, ErrEnd, the context's, or ErrStopped when the
 // log has stopped and all it holds was read.
 func (c *Cursor) Read(ctx context.Context, maxRecords, maxBytes int) ([]Record, error) {
 	if maxRecords <= 0 {
@@ -148,6 +143,9 @@ func (c *Cursor) take(maxRecords, maxBytes int) ([]Record, error) {
 	for len(out) < maxRecords && size < maxBytes {
 		if c.closed {
 			return out, ErrClosed
+		}
+		if c.atEndLocked() {
+			return out, c.endLocked(len(out))
 		}
 		back := c.block
 		rec, ok, err := c.block.next()
@@ -271,17 +269,19 @@ func (c *Cursor) Done(recs ...Record) {
 	c.settleLocked(from)
 }
 
-// Drop gives a record its final outcome: refused for good. It is kept as a dead letter with the reason, in the same
-// commit as the cursor.
-func (c *Cursor) Drop(r Record, reason string) {
-	if len(reason) > maxReason {
-		reason = reason[:maxReason]
-	}
+// Drop is Refuse with nothing but a reason.
+func (c *Cursor) Drop(r Record, reason string) { c.Refuse(r, Refusal{Reason: reason}) }
+
+// Refuse gives a record its final outcome: refused for good. It is kept as a dead letter with what is known of the refusal,
+// in the same commit as the cursor.
+func (c *Cursor) Refuse(r Record, why Refusal) {
+	why.Reason, why.Driver = why.Reason[:min(len(why.Reason), maxReason)], why.Driver[:min(len(why.Driver), maxName)]
 	c.mu.Lock()
 	from := c.win.done
 	if !c.win.marked(r.Seq) && r.Seq <= c.win.high {
 		d := DeadLetter{
-			Uplink: c.uplink, Stream: c.name, Seq: r.Seq, Time: r.Time, Refused: time.Now(), Reason: reason, Data: r.Data,
+			Uplink: ownerOf(c.uplink), Stream: c.name, Seq: r.Seq, Time: r.Time, Refused: time.Now(), Data: r.Data,
+			Reason: why.Reason, Driver: why.Driver, Attempts: why.Attempts,
 		}
 		c.letters = append(c.letters, d)
 		if c.letterB += len(d.Data) + letterOverhead; c.letterB > 2*maxLetters {

@@ -57,6 +57,7 @@
 //	         "k" uvarint ID → uvarint stream number · name of the uplink
 //	         "d" NUMBER     → dead letter: uplink, stream (uvarint length + bytes each) · uvarint sequence
 //	                          varint time · varint time of the refusal (Unix ns) · reason, data (uvarint length + bytes)
+//	                          and, where they are known: uvarint attempts · driver (uvarint length + bytes)
 //	         "g" uvarint stream number → uvarint refused records of it that gap records have told of
 //	         "r" NUMBER     → dropped range: uvarint stream number · uvarint first · uvarint last · varint when (Unix ns)
 //	                          1 B why (1 drop_oldest, 2 max_age, 3 files were missing, 5 damaged)

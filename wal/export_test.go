@@ -146,7 +146,7 @@ func DecodeState(kind byte, b []byte) (again []byte, err error) {
 func Samples() map[byte][]byte {
 	h := header{epoch: 3, number: 4, base: 5, created: 6, first: []uint64{7, 8}}
 	c := control{last: 1, newest: 2, tails: []tail{{1, 2, 3, 4}}, stateSum: 5, written: 6, flash: 7, cursors: []cursorPos{{id: 1, pos: 2, seq: 3, runs: []run{{1, 2}}}}}
-	d := DeadLetter{Uplink: "u", Stream: "s", Seq: 4, Reason: "r", Data: []byte("data")}
+	d := DeadLetter{Uplink: "u", Stream: "s", Seq: 4, Reason: "r", Data: []byte("data"), Driver: "kafka", Attempts: 3}
 	return map[byte][]byte{
 		'h': h.encode(), 'c': c.encode(), keyLetter: encodeLetter(&d),
 		keyRange: encodeRange(1, &DropRange{First: 2, Last: 3, Why: DroppedAge}), keyStream: {'s', 0}, keyCursor: {1, 1},

@@ -115,6 +115,7 @@ func (r *Report) describe(s *summary) error {
 	}
 	r.Streams, r.Ranges = streamStats(&s.control, &st), dropRanges(&st)
 	r.Cursors = cursorInfos(&s.control, &st, func(uint32) bool { return false })
+	endSplits(r.Cursors)
 	r.Lost, r.Refused, r.StateBytes = s.control.lost, s.control.refused, st.bytes
 	r.Written, r.Flash = s.control.written, s.control.flash
 	r.StateKeys = len(st.user(""))

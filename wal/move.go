@@ -37,6 +37,9 @@ func (c *Cursor) Pass(seq uint64) error {
 // Read begins again at seq+1. It returns ErrGone where that record was freed, or seq where the cursor is not beyond it.
 func (c *Cursor) Back(seq uint64) error {
 	var found error
+	c.mu.Lock()
+	uplink := c.uplink
+	c.mu.Unlock()
 	err := c.l.change(func(t *txn) {
 		found = nil
 		l, p := c.l, t.ctl.cursor(c.id)
@@ -73,7 +76,7 @@ func (c *Cursor) Back(seq uint64) error {
 		err = found
 	}
 	if err != nil {
-		return fmt.Errorf("move the cursor of %s on %s back to %d: %w", c.uplink, c.name, seq, err)
+		return fmt.Errorf("move the cursor of %s on %s back to %d: %w", uplink, c.name, seq, err)
 	}
 	c.poke()
 	return nil

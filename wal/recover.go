@@ -56,7 +56,7 @@ func (l *Log) recoverFiles() error {
 		}
 		l.segs = append(l.segs, &segment{
 			path: path, number: n, base: sum.header.base, first: sum.header.first, bytes: sum.bytes, disk: onDisk(info),
-			newest: sum.control.newest, hollow: sum.header.hollow,
+			created: sum.header.created, newest: sum.control.newest, hollow: sum.header.hollow,
 		})
 		l.ends.note(&sum.control)
 		newest = max(newest, sum.control.newest)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc64"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -41,8 +42,18 @@ type DeadLetter struct {
 	Refused time.Time
 	Reason  string
 	Data    []byte
+	// Driver and Attempts are those of the Refusal.
+	Driver   string
+	Attempts int
 
 	gone bool // counted only: too many came before a commit could be made
+}
+
+// Refusal says why an uplink refused a record for good.
+type Refusal struct {
+	Reason   string
+	Driver   string // kind of uplink; empty where nobody said
+	Attempts int    // how often the far side has refused it, this time included; 0 where it was never asked
 }
 
 // DropReason says why records went before every cursor had passed them.
@@ -90,7 +101,12 @@ func encodeLetter(l *DeadLetter) []byte {
 	b = binary.AppendVarint(b, nanos(l.Time))
 	b = binary.AppendVarint(b, nanos(l.Refused))
 	b = appendBytes(b, l.Reason)
-	return appendBytes(b, l.Data)
+	b = appendBytes(b, l.Data)
+	if l.Driver == "" && l.Attempts == 0 {
+		return b
+	}
+	b = binary.AppendUvarint(b, uint64(max(l.Attempts, 0)))
+	return appendBytes(b, l.Driver)
 }
 
 func decodeLetter(key string, b []byte) (DeadLetter, error) {
@@ -98,6 +114,9 @@ func decodeLetter(key string, b []byte) (DeadLetter, error) {
 	l := DeadLetter{
 		Uplink: string(d.bytes()), Stream: string(d.bytes()), Seq: d.uvarint(),
 		Time: time.Unix(0, d.varint()), Refused: time.Unix(0, d.varint()), Reason: string(d.bytes()), Data: d.bytes(),
+	}
+	if len(d.b) > 0 {
+		l.Attempts, l.Driver = int(min(d.uvarint(), math.MaxInt32)), string(d.bytes())
 	}
 	if len(key) != 9 {
 		d.fail()

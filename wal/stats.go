@@ -41,6 +41,7 @@ type Stats struct {
 	Ranges          []DropRange   // oldest first, at most 256
 	Refused         uint64        // records refused by drop_newest, since it began
 	DeadLetters     int
+	LastLetter      uint64 // number of the newest dead letter there ever was
 	DeadLettersLost uint64 // dead letters that went because there were too many, since it began
 	StateBytes      int
 }
@@ -69,6 +70,7 @@ type CursorInfo struct {
 	Uplink string
 	Stream string
 	Seq    uint64 // each record up to it has its final outcome
+	Until  uint64 // record where it ends, and a second cursor of the uplink begins; 0 for none
 	Open   bool
 	Lag    Lag // Oldest is set by Cursor.Lag only
 }
@@ -80,7 +82,7 @@ func (l *Log) Stats() Stats {
 	s := Stats{
 		State: StateOK, Err: l.noSpace, Epoch: l.epoch, Bytes: l.usedLocked(), Disk: l.diskLocked(), MaxBytes: l.o.MaxBytes, Segments: len(l.segs),
 		Commits: l.counts.commits, Written: l.counts.written, Refused: l.refused,
-		DeadLetters: len(l.st.letters), DeadLettersLost: l.ctl.lost, StateBytes: l.st.bytes,
+		DeadLetters: len(l.st.letters), LastLetter: l.ctl.letters, DeadLettersLost: l.ctl.lost, StateBytes: l.st.bytes,
 		Streams: streamStats(&l.ctl, &l.st), Ranges: dropRanges(&l.st),
 		Flash: l.counts.flash, WrittenEver: l.ctl.written, FlashEver: l.ctl.flash, Held: l.heldOnDiskLocked(),
 	}
@@ -130,6 +132,7 @@ func (l *Log) Cursors() []CursorInfo {
 	for i := range out {
 		out[i].Lag = l.lagLocked(l.st.numbers[out[i].Stream], out[i].Seq)
 	}
+	endSplits(out)
 	return out
 }
 
@@ -158,10 +161,15 @@ func (t tail) lag(seq uint64) Lag {
 // Lag returns what the cursor still has before it, as of the last commit. It may read a block from the disk.
 func (c *Cursor) Lag() Lag {
 	c.mu.Lock()
-	seq, pos := c.win.done, c.posLocked()
+	seq, pos, until := c.win.done, c.posLocked(), c.until
 	c.mu.Unlock()
 	c.l.mu.Lock()
 	lag := c.l.lagLocked(c.stream, seq)
+	if until > 0 { // what lies behind is another cursor's
+		beyond := c.l.lagLocked(c.stream, max(seq, until))
+		lag.Records -= beyond.Records
+		lag.Bytes -= min(lag.Bytes, beyond.Bytes)
+	}
 	c.l.mu.Unlock()
 	if lag.Records > 0 {
 		lag.Oldest = c.l.timeOf(c.stream, seq+1, pos+1)
@@ -234,6 +242,14 @@ func (l *Log) isOpen(id uint32) bool {
 // change makes a commit with what fn does to it, and waits. fn runs on the committer, again when the disk was full.
 func (l *Log) change(fn func(*txn)) error {
 	done := make(chan error, 1)
+	if err := l.queueChange(fn, done); err != nil {
+		return err
+	}
+	return <-done
+}
+
+// queueChange has the next commit do fn; done, which has room for it, gets what comes of that.
+func (l *Log) queueChange(fn func(*txn), done chan<- error) error {
 	l.mu.Lock()
 	switch {
 	case l.closing:
@@ -246,7 +262,7 @@ func (l *Log) change(fn func(*txn)) error {
 	l.pushLocked(&item{change: fn, done: func(err error) { done <- err }})
 	l.mu.Unlock()
 	l.wake()
-	return <-done
+	return nil
 }
 
 func cursorKey(id uint32) string {

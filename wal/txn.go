@@ -27,6 +27,7 @@ type txn struct {
 	owed     []owedGap
 	paid     int               // how many that were owed it has
 	refusals map[string]uint64 // refused records that it makes durable
+	purged   map[uint64]bool   // dead letters that go
 }
 
 // begin starts a commit with where the cursors stand now, and their new dead letters.
@@ -89,6 +90,7 @@ func (t *txn) add(it *item) {
 	for _, c := range it.batch.State {
 		t.set(string(keyUser)+c.Key, c.Value)
 	}
+	t.purge(it.batch.Letters)
 }
 
 func (t *txn) set(key string, value []byte) {
@@ -160,10 +162,10 @@ func (t *txn) keepLetters() {
 		}
 		key := numberedKey(keyLetter, n)
 		size -= pairSize(key, st.raw[key])
-		t.set(key, nil)
+		t.purge([]uint64{n})
 		t.ctl.lost++
 	}
-	for len(fresh) > 0 && size > maxLetters {
+	for len(fresh) > 0 && size > most {
 		size -= pairSize(fresh[0].key, fresh[0].value)
 		fresh = fresh[1:]
 		t.ctl.lost++

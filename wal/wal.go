@@ -23,14 +23,15 @@ const (
 
 // Errors. Those of Open and Append are wrapped with the directory and the cause.
 var (
-	ErrLocked   = errors.New("log directory is in use by another process")       // Open
-	ErrDamaged  = errors.New("log is damaged")                                   // Open, Cursor.Read
-	ErrVersion  = errors.New("log was written by another version of the format") // Open
-	ErrFull     = errors.New("log is full")                                      // Append
-	ErrTooLarge = errors.New("record is too large")                              // Append
-	ErrGone     = errors.New("log has these records no more")                    // Cursor.Back
-	ErrStopped  = errors.New("log has stopped")                                  // everything, after an I/O error; wraps its cause
-	ErrClosed   = errors.New("log is closed")                                    // everything, after Close
+	ErrLocked   = errors.New("log directory is in use by another process")         // Open
+	ErrDamaged  = errors.New("log is damaged")                                     // Open, Cursor.Read
+	ErrVersion  = errors.New("log was written by another version of the format")   // Open
+	ErrFull     = errors.New("log is full")                                        // Append
+	ErrTooLarge = errors.New("record is too large")                                // Append
+	ErrGone     = errors.New("log has these records no more")                      // Cursor.Back
+	ErrEnd      = errors.New("each record up to the cursor's end has its outcome") // Cursor.Read, after Split or Until
+	ErrStopped  = errors.New("log has stopped")                                    // everything, after an I/O error; wraps its cause
+	ErrClosed   = errors.New("log is closed")                                      // everything, after Close
 )
 
 // Entry is one record on its way into the log.
@@ -50,7 +51,8 @@ type Change struct {
 type Batch struct {
 	Entries []Entry
 	State   []Change
-	Urgent  bool // commit at once (somebody waits); otherwise within Options.MaxDelay
+	Letters []uint64 // numbers of dead letters that go with this commit; one that is gone already is passed over
+	Urgent  bool     // commit at once (somebody waits); otherwise within Options.MaxDelay
 }
 
 // Record is one record as a cursor reads it.

@@ -57,7 +57,7 @@ func (b *board) render(picture <-chan struct{}, status func() control.Status) ([
 		{"summary", summarySection(v.Summary)},
 		{"problems", problemsSection(v.Problems)},
 		{"uplinks", uplinksSection(v.Uplinks)},
-		{"streams", streamsSection(v.Streams)},
+		{"streams", streamsSection(v.Streams, v.Unrouted)},
 		{"lanes", lanesSection(v.Lanes, v.Flash)},
 	}
 	for _, d := range v.Devices {

@@ -33,7 +33,7 @@ func statusPage(f frame, v view, csrf string) g.Node {
 			h.Section(h.ID("problems"), h.Aria("label", "Problems"), problemsSection(v.Problems)),
 			h.Div(h.Class("trio"),
 				card("uplinks", "Uplinks", uplinksSection(v.Uplinks)),
-				card("streams", "Streams", streamsSection(v.Streams)),
+				card("streams", "Streams", streamsSection(v.Streams, v.Unrouted)),
 				card("lanes", "Log on this device", lanesSection(v.Lanes, v.Flash)),
 			),
 			h.H2(h.Class("apart"), g.Text("Devices")),
@@ -84,11 +84,15 @@ func uplinksSection(list []uplinkView) g.Node {
 		return h.Article(
 			h.Header(h.H3(g.Text(u.Name)), kind(u.Driver+" ← "+u.Stream), pill(u.Level, g.Text(u.State))),
 			note("trouble", u.Error),
+			g.If(u.Limit != "", note("trouble warning", "It "+u.Limit+".")),
 			h.Dl(
 				row("", "Last confirmation", lastAck(u.LastAck)),
 				row("", "Confirmed", g.Text(u.Acked+" "), h.I(g.Text(u.Rate+"/s"))),
 				g.If(u.Next.isSet(), row("", "Next try", g.Text("in "), until(u.Next))),
 				backlog(u.Backlog),
+				figure("", "Of these", u.Older),
+				figure("", "Sent today", u.Quota),
+				figure("warning", "Held back", u.Held),
 				figure("warning", "Dead letters", u.DeadLetters)))
 	})
 }
@@ -100,11 +104,11 @@ func lastAck(m moment) g.Node {
 	return g.Group{ago(m), g.Text(" ago")}
 }
 
-func streamsSection(list []streamView) g.Node {
+func streamsSection(list []streamView, unrouted string) g.Node {
 	if len(list) == 0 {
 		return note("empty", "No streams are configured.")
 	}
-	return g.Map(list, func(s streamView) g.Node {
+	return g.Group{g.Map(list, func(s streamView) g.Node {
 		return h.Article(
 			h.Header(h.H3(g.Text(s.Name)), kind("lane "+s.Lane), h.Span(h.Class("rate"), h.B(g.Text(s.Rate)), g.Text(" records/s"))),
 			h.Dl(
@@ -112,7 +116,7 @@ func streamsSection(list []streamView) g.Node {
 				row("", "Stored so far", g.Text(s.Records)),
 				figure(s.QuotaLevel, "Quota", s.Quota),
 				figure("error", "Not taken", s.Refused)))
-	})
+	}), g.If(unrouted != "", note("hint", unrouted))}
 }
 
 func lanesSection(list []laneView, flash string) g.Node {

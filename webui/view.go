@@ -27,6 +27,7 @@ type view struct {
 	Problems []problemView
 	Uplinks  []uplinkView
 	Streams  []streamView
+	Unrouted string // messages that no stream has asked for
 	Lanes    []laneView
 	Flash    string
 	Devices  []deviceView
@@ -72,7 +73,8 @@ type uplinkView struct {
 	Error                string
 	Rate, Acked          string
 	Backlog              backlogView
-	DeadLetters          string
+	DeadLetters, Held    string
+	Limit, Quota, Older  string
 }
 
 type streamView struct {
@@ -132,6 +134,9 @@ func newView(s control.Status, now time.Time) view {
 	}
 	for i := range s.Lanes {
 		v.Lanes = append(v.Lanes, viewLane(&s.Lanes[i]))
+	}
+	if s.Unrouted > 0 {
+		v.Unrouted = control.CountOf(s.Unrouted, "message") + " no stream has asked for since the start."
 	}
 	v.Flash = viewFlash(&s.Flash)
 	for i := range s.Devices {
@@ -224,11 +229,23 @@ func viewUplink(u *control.Uplink, now time.Time) uplinkView {
 		if u.Error != "" {
 			v.Level = levelError
 		}
+	case control.Paused:
+		v.Level = levelWarning
 	default:
 		v.Level = levelError
 	}
 	if u.DeadLetters > 0 {
 		v.DeadLetters = control.CountText(u.DeadLetters)
+	}
+	v.Limit = u.Limit
+	if u.Quota > 0 {
+		v.Quota = control.BytesText(u.QuotaUsed) + " of " + control.BytesText(u.Quota)
+	}
+	if u.Older > 0 {
+		v.Older = control.CountOf(u.Older, "older record") + ", beside new ones"
+	}
+	if u.Held > 0 {
+		v.Held = control.CountText(u.Held)
 	}
 	return v
 }

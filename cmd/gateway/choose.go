@@ -18,23 +18,25 @@ func choicePath(stateDir, stream, uplinkName string) string {
 	return filepath.Join(stateDir, "choices", stream+"."+uplinkName)
 }
 
-// choose leaves a choice for the gateway that runs with a config file.
-func choose(file, uplinkName, stream, word string) error {
-	c, err := loadConfig(file)
-	if err != nil {
-		return err
-	}
-	s, ok := c.Streams[stream]
-	switch choice := uplink.Choice(word); {
-	case !ok:
+// chooseRequest is what choose asks of a running gateway.
+type chooseRequest struct {
+	Stream string `json:"stream"`
+	Choice string `json:"choice"`
+}
+
+// leaveChoice leaves a choice where the uplink takes it at its next try.
+func leaveChoice(c *Config, uplinkName, stream string, choice uplink.Choice) error {
+	s, ok := c.Streams[baseStream(stream)]
+	switch {
+	case !ok || stream != baseStream(stream) && stream != againStream(stream, uplinkName):
 		return fmt.Errorf("there is no stream %q (%s)", stream, have(c.Streams))
 	case !slices.Contains(s.Uplinks, uplinkName):
 		return fmt.Errorf("stream %s does not go to an uplink %q (it goes to %s)", stream, uplinkName, strings.Join(s.Uplinks, ", "))
 	case choice != uplink.Resume && choice != uplink.Restart:
-		return fmt.Errorf("unknown choice %q (want %s or %s)", word, uplink.Resume, uplink.Restart)
+		return fmt.Errorf("unknown choice %q (want %s or %s)", choice, uplink.Resume, uplink.Restart)
 	}
 	path := choicePath(c.Gateway.StateDir, stream, uplinkName)
-	if err := os.WriteFile(path, []byte(word+"\n"), 0o644); err != nil { //nolint:gosec // the gateway's user must be able to read what root wrote
+	if err := os.WriteFile(path, []byte(string(choice)+"\n"), 0o644); err != nil { //nolint:gosec // the gateway's user must be able to read what root wrote
 		return fmt.Errorf("leave the choice: %w (has the gateway run with this config?)", err)
 	}
 	return nil

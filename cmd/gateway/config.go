@@ -74,6 +74,25 @@ const defaultBytes pipeline.Size = 512 << 20
 
 // loadConfig reads and checks a file. Its error is config.Errors, or what kept the file from being read.
 func loadConfig(path string) (*Config, error) {
+	c, err := decodeConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// stateDir returns the state folder that a config file names. For that the rest of the file may have mistakes, and its secrets
+// may be for the gateway's eyes only.
+func stateDir(path string) (string, error) {
+	c, err := decodeConfig(path)
+	if c == nil || c.Gateway.StateDir == "" {
+		return "", err
+	}
+	return c.Gateway.StateDir, nil
+}
+
+// decodeConfig returns what could be read of the file also where it has mistakes; nil where nothing could.
+func decodeConfig(path string) (*Config, error) {
 	content, err := readBounded(path)
 	if err != nil {
 		return nil, err
@@ -89,7 +108,7 @@ func loadConfig(path string) (*Config, error) {
 		},
 	}
 	if err := config.Decode(src, drivers, &c); err != nil {
-		return nil, err
+		return &c, err
 	}
 	if _, ok := c.Lanes[defaultLane]; !ok {
 		if c.Lanes == nil {
@@ -168,6 +187,10 @@ func (c *Config) checkPromise(add func(path, format string, args ...any), path, 
 	promise := s.promise()
 	if err := uplink.CheckPromise(component.Settings.(uplink.Driver), promise); err != nil {
 		add(path+".delivery", "uplink %s (%s) cannot keep %s with order %s: %v", name, component.Driver, s.Delivery, s.Order, err)
+	}
+	policy := policyOf(component.Settings)
+	if err := policy.CheckOrder(promise.Order); err != nil {
+		add(path+".order", "uplink %s (%s) has %v", name, component.Driver, err)
 	}
 	if lane, ok := c.Lanes[s.Lane]; ok && lane.WhenFull != "block" && promise.Delivery == uplink.ExactlyOnce {
 		add(path+".delivery", "lane %s drops records when it is full, so %s cannot be exactly once (want when_full: block)", s.Lane, stream)

@@ -36,9 +36,15 @@ type gateway struct {
 	lanes    []*laneRun
 	devices  []*deviceRun
 	links    []*linkRun
+	again    []*linkRun                 // send the dead letters of links again; each runs once it is needed
+	limits   map[string]*uplink.Limiter // by uplink; nil ones bound nothing
 	monitor  *control.Monitor
 
 	page atomic.Pointer[webui.Server]
+
+	lettersMu sync.Mutex // one command at a time works on the dead letters
+	pauses    *pauseFile
+	secrets   *credentials
 }
 
 // deviceRun is one device: running, or the reason why it does not.
@@ -58,18 +64,20 @@ type deviceRun struct {
 // linkRun is one uplink of one stream.
 type linkRun struct {
 	uplink, driver, stream string
+	route                  string // the stream whose dead letters it sends again; empty for all others
 	uplink.Driver
 	lane    *laneRun
 	log     *slog.Logger
 	promise uplink.Promise
+	claims  uplink.Claims // outlive the log, which may be opened again
 
 	mu     sync.Mutex // guards the two below; nil until the lane is open
 	cursor *wal.Cursor
-	runner *uplink.Runner
+	runner carrier
 }
 
 func newGateway(c *Config, log *slog.Logger) (*gateway, error) {
-	for _, dir := range []string{"lanes", "choices"} {
+	for _, dir := range []string{"lanes", "choices", "quota"} {
 		if err := os.MkdirAll(filepath.Join(c.Gateway.StateDir, dir), 0o750); err != nil {
 			log.Error("state folder cannot be made, nothing is stored", "err", err)
 		}
@@ -78,7 +86,8 @@ func newGateway(c *Config, log *slog.Logger) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &gateway{config: c, log: log, started: time.Now(), epochs: epochs}
+	g := &gateway{config: c, log: log, started: time.Now(), epochs: epochs, pauses: openPauses(c.Gateway.StateDir, log)}
+	g.limiters()
 	var streams []pipeline.Stream
 	laneNames := slices.Sorted(maps.Keys(c.Lanes))
 	for _, name := range laneNames {
@@ -104,9 +113,15 @@ func newGateway(c *Config, log *slog.Logger) (*gateway, error) {
 		}
 		lane.gaps[name] = s.GapRecords
 		for _, u := range s.Uplinks {
-			g.links = append(g.links, &linkRun{
+			k := &linkRun{
 				uplink: u, driver: c.Uplinks[u].Driver, stream: name, Driver: c.Uplinks[u].Settings.(uplink.Driver),
 				lane: g.lane(s.Lane), log: log.With("uplink", u, "stream", name), promise: s.promise(),
+			}
+			g.links = append(g.links, k)
+			again := againStream(name, u)
+			g.again = append(g.again, &linkRun{
+				uplink: u, driver: k.driver, stream: again, route: name, Driver: k.Driver,
+				lane: k.lane, log: log.With("uplink", u, "stream", again), promise: k.promise,
 			})
 		}
 	}
@@ -120,6 +135,7 @@ func newGateway(c *Config, log *slog.Logger) (*gateway, error) {
 			env: device.Env{Name: name, Log: log.With("device", name), Sink: g.pipeline.Source(name)},
 		})
 	}
+	g.secrets = newCredentials(c.Uplinks, log, g.reconnect)
 	g.monitor = control.NewMonitor(g.gather)
 	return g, nil
 }
@@ -142,6 +158,7 @@ func (g *gateway) run(ctx context.Context) error {
 
 	var sources, links, rest sync.WaitGroup
 	rest.Go(func() { g.servePage(endCtx) })
+	rest.Go(func() { g.secrets.watch(endCtx) })
 	for _, l := range g.lanes {
 		l.doubts(time.Now()) // said before the first commit
 		// A lane that opens at once is there before the first device; one that does not must not hold up the others.
@@ -168,6 +185,7 @@ func (g *gateway) run(ctx context.Context) error {
 			}
 		})
 		rest.Go(func() { g.watchdog(endCtx) })
+		rest.Go(func() { g.serveSocket(endCtx) })
 		g.log.Info("gateway started", "gateway", g.config.Gateway.ID, "version", version(), "devices", len(g.devices), "streams", len(g.config.Streams))
 		_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
 	}
@@ -177,6 +195,9 @@ func (g *gateway) run(ctx context.Context) error {
 	sources.Wait()
 	stopLinks()
 	links.Wait()
+	for _, l := range g.limits {
+		l.Close()
+	}
 	stopRest()
 	rest.Wait()
 	for _, l := range g.lanes {

@@ -42,13 +42,14 @@ var allowed = map[string]struct{ ours, outside []string }{
 // owners are the functions that write `go` (or WaitGroup.Go). Each waits for what it started, or the type it belongs to
 // does where the comment says.
 var owners = []string{
-	"cmd/gateway: (*gateway).attach",
 	"cmd/gateway: (*gateway).run",
+	"cmd/gateway: (*gateway).start",        // attached.end waits
 	"device/modbus: (*link).keepConnected", // link.Run waits, in shut
 	"device/modbus: dial",                  // conn.close waits
 	"device/mqtt: (*Broker).Run",
 	"device/mqtt: (*guard).admit",  // guard.Close waits
 	"device/mqtt: (*guard).handle", // guard.Close waits
+	"uplink: (*LiveFirst).Run",
 	"uplink: (*Runner).session",
 	"uplink/nats: (*Config).open",        // session.Close waits
 	"uplink/pulsar: (*link).do",          // link.hangUp waits, or the goroutine that goes on when its time is up

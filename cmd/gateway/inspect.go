@@ -18,19 +18,7 @@ import (
 // inspect shows the log in dir, or each lane where dir is the gateway's state folder or its folder of lanes. It changes and
 // locks nothing.
 func inspect(dir string, asJSON bool, w io.Writer) error {
-	dirs, err := laneDirs(dir)
-	if err != nil {
-		return err
-	}
-	var reports []wal.Report
-	var failed error
-	for _, d := range dirs {
-		r, err := wal.Inspect(d)
-		failed = errors.Join(failed, err)
-		if len(r.Segments) > 0 { // of a damaged log, show what could be read
-			reports = append(reports, r)
-		}
-	}
+	reports, failed := inspectLanes(dir)
 	if asJSON {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
@@ -41,6 +29,24 @@ func inspect(dir string, asJSON bool, w io.Writer) error {
 	}
 	return failed
 }
+
+// inspectLanes reads the logs in dir. Of a damaged one it returns what could be read.
+func inspectLanes(dir string) (reports []wal.Report, failed error) {
+	dirs, err := laneDirs(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range dirs {
+		r, err := wal.Inspect(d)
+		failed = errors.Join(failed, err)
+		if len(r.Segments) > 0 {
+			reports = append(reports, r)
+		}
+	}
+	return reports, failed
+}
+
+func laneName(r *wal.Report) string { return filepath.Base(r.Dir) }
 
 func laneDirs(dir string) ([]string, error) {
 	if lanes := filepath.Join(dir, "lanes"); isDir(lanes) {
@@ -75,7 +81,7 @@ func printReport(w io.Writer, r *wal.Report) error {
 	if r.Holder != 0 {
 		holder = fmt.Sprintf("in use by process %d", r.Holder)
 	}
-	fmt.Fprintf(w, "lane %s (%s, %s)\n", filepath.Base(r.Dir), r.Dir, holder)
+	fmt.Fprintf(w, "lane %s (%s, %s)\n", laneName(r), r.Dir, holder)
 	fmt.Fprintf(w, "  epoch %d, %d records in %d segments, %s on disk, state %d keys of %s, refused %d\n",
 		r.Epoch, r.Records, len(r.Segments), bytesText(r.Bytes), r.StateKeys, bytesText(int64(r.StateBytes)), r.Refused)
 	fmt.Fprintf(w, "  written since it began %s, in flash pages %s\n", bytesText(int64(r.Written)), bytesText(int64(r.Flash)))
@@ -90,7 +96,14 @@ func printReport(w io.Writer, r *wal.Report) error {
 	}
 	fmt.Fprintln(t, "  CURSOR\tSTREAM\tUP TO\tBACKLOG\t\t")
 	for _, c := range r.Cursors {
-		fmt.Fprintf(t, "  %s\t%s\t%d\t%d\t\t\n", c.Uplink, c.Stream, c.Seq, c.Lag.Records)
+		name, after, second := wal.ParseSplit(c.Uplink)
+		switch { // new records go beside a backlog (backfill: live_first)
+		case second:
+			name += fmt.Sprintf(" (new records, from %d)", after+1)
+		case c.Until > 0:
+			name += fmt.Sprintf(" (backlog, to %d)", c.Until)
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%d\t%d\t\t\n", name, c.Stream, c.Seq, c.Lag.Records)
 	}
 	err := t.Flush()
 	for _, d := range r.Ranges {

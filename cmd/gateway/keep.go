@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -26,49 +25,94 @@ const mostSalvages = 2
 // attached is what runs on an open lane.
 type attached struct {
 	log     *wal.Log
+	ctx     context.Context //nolint:containedctx // ends with the lane; an uplink may be started later
 	cancel  context.CancelFunc
-	runners sync.WaitGroup
 	damaged chan error // holds one: an uplink could not read the log
+
+	mu      sync.Mutex // guards ended, and that nothing starts behind it
+	ended   bool
+	runners sync.WaitGroup
 }
 
 // attach gives an opened lane to the pipeline and starts the uplinks of its streams.
 func (g *gateway) attach(ctx context.Context, l *laneRun) *attached {
 	log, _ := l.opened()
 	ctx, cancel := context.WithCancel(ctx)
-	a := &attached{log: log, cancel: cancel, damaged: make(chan error, 1)}
+	a := &attached{log: log, ctx: ctx, cancel: cancel, damaged: make(chan error, 1)}
 	for _, k := range g.links {
 		if k.lane != l {
 			continue
 		}
-		cursor, err := log.Cursor(k.uplink, k.stream, wal.Oldest)
-		if err != nil {
+		if err := g.start(a, k); err != nil {
 			k.log.Error("cursor cannot be opened, the uplink does not run", "err", err)
-			continue
 		}
-		runner := k.start(cursor, g.config.Gateway.StateDir, uplink.Env{
-			Gateway: g.config.Gateway.ID, Stream: k.stream, Epoch: log.Epoch(), Uplink: k.uplink, Log: k.log, Promise: k.promise,
-		})
-		a.runners.Go(func() {
-			err := runner.Run(ctx)
-			if err != nil {
-				k.log.Error("uplink ended", "err", err)
+	}
+	cursors := log.Cursors()
+	for _, k := range g.again {
+		if k.lane == l && k.isNeeded(cursors) {
+			if err := g.start(a, k); err != nil {
+				k.log.Error("cursor cannot be opened, the dead letters are not sent again", "err", err)
 			}
-			if errors.Is(err, wal.ErrDamaged) {
-				select {
-				case a.damaged <- err:
-				default: // one is enough
-				}
-			}
-		})
+		}
 	}
 	// Only now, with every cursor in place, may the first record come.
 	g.pipeline.Attach(l.name, wrapLane(walLane{log}))
-	for _, c := range log.Cursors() {
-		if !slices.ContainsFunc(g.links, func(k *linkRun) bool { return k.uplink == c.Uplink && k.stream == c.Stream }) {
-			g.log.Warn("uplink is not in the config any more, its records stay in the log", "uplink", c.Uplink, "stream", c.Stream)
+	for _, c := range cursors {
+		if !g.isConfigured(c.Uplink, c.Stream) {
+			g.log.Warn("uplink is not in the config any more, its records stay in the log until it is released",
+				"uplink", c.Uplink, "stream", c.Stream, "records", c.Lag.Records)
 		}
 	}
+	l.setRunning(a)
 	return a
+}
+
+// start opens the cursor of an uplink and runs it for as long as the lane does.
+func (g *gateway) start(a *attached, k *linkRun) error {
+	from, err := k.from()
+	if err != nil {
+		return err
+	}
+	cursor, err := a.log.Cursor(k.uplink, k.stream, from)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended {
+		cursor.Close()
+		return wal.ErrClosed
+	}
+	runner, err := g.carry(k, a.log, cursor, uplink.Env{
+		Gateway: g.config.Gateway.ID, Stream: k.stream, Route: k.route, Epoch: a.log.Epoch(),
+		Uplink: k.uplink, Driver: k.driver, Log: k.log, Promise: k.promise, Claims: &k.claims,
+	})
+	if err != nil {
+		cursor.Close()
+		return err
+	}
+	a.runners.Go(func() {
+		err := runner.Run(a.ctx)
+		if err != nil {
+			k.log.Error("uplink ended", "err", err)
+		}
+		if errors.Is(err, wal.ErrDamaged) {
+			select {
+			case a.damaged <- err:
+			default: // one is enough
+			}
+		}
+	})
+	return nil
+}
+
+// end stops what runs and waits for it.
+func (a *attached) end() {
+	a.mu.Lock()
+	a.ended = true
+	a.mu.Unlock()
+	a.cancel()
+	a.runners.Wait()
 }
 
 // keepLane keeps a lane open until linkCtx ends. When its log stops, the uplinks end, the files are closed, and the log is
@@ -94,8 +138,8 @@ func (g *gateway) keepLane(ctx, linkCtx context.Context, l *laneRun, a *attached
 			cause = a.log.Err()
 		case cause = <-a.damaged:
 		}
-		a.cancel()
-		a.runners.Wait()
+		l.setRunning(nil)
+		a.end()
 		if linkCtx.Err() != nil {
 			return nil // run closes the log
 		}
@@ -105,7 +149,7 @@ func (g *gateway) keepLane(ctx, linkCtx context.Context, l *laneRun, a *attached
 		} else {
 			pause = min(2*pause, lastPause)
 		}
-		for _, k := range g.links {
+		for _, k := range g.allLinks() {
 			if k.lane == l {
 				k.stop()
 			}
@@ -121,14 +165,27 @@ func (g *gateway) keepLane(ctx, linkCtx context.Context, l *laneRun, a *attached
 	}
 }
 
-func (k *linkRun) start(cursor *wal.Cursor, stateDir string, env uplink.Env) *uplink.Runner {
+// carry makes what carries the stream. Whether it begins paused is asked under the mutex, so that a pause at this moment finds the one or the
+// other.
+func (g *gateway) carry(k *linkRun, log *wal.Log, cursor *wal.Cursor, env uplink.Env) (carrier, error) {
+	stateDir := g.config.Gateway.StateDir
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.cursor = cursor
-	k.runner = uplink.New(uplink.RunnerConfig{
-		Driver: k.Driver, Env: env, Cursor: cursor,
+	c, err := k.carrier(log, cursor, uplink.RunnerConfig{
+		Driver: k.Driver, Env: env, Cursor: cursor, Paused: g.pauses.has(k.uplink), Limiter: g.limits[k.uplink],
 		Choice: func() uplink.Choice { return takeChoice(stateDir, k.stream, k.uplink, k.log) },
+		Mark:   mark{choicePath(stateDir, k.stream, k.uplink) + ".ahead"},
 	})
+	if err == nil {
+		k.cursor, k.runner = cursor, c
+	}
+	return c, err
+}
+
+// runs returns the runner, or nil where the uplink does not run.
+func (k *linkRun) runs() carrier {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	return k.runner
 }
 
@@ -185,6 +242,12 @@ func (l *laneRun) openRetrying(ctx context.Context, epochs *epochFile, pause tim
 		}
 		pause = min(2*pause, lastPause)
 	}
+}
+
+func (l *laneRun) setRunning(a *attached) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running = a
 }
 
 func (l *laneRun) setError(err error) {

@@ -37,7 +37,8 @@ type laneRun struct {
 	err     error
 	letters map[[2]string]uint64 // dead letters of each uplink and stream
 	counted int                  // of how many dead letters letters was made
-	lost    uint64               // and how many had gone by then
+	newest  uint64               // and the number of the newest by then
+	running *attached            // what runs on the open log
 }
 
 // open opens the lane's log. A lane of a new gateway, or one whose log was lost, begins a new epoch.
@@ -89,8 +90,8 @@ func (l *laneRun) deadLetters(uplink, stream string) uint64 {
 	if l.wal == nil {
 		return 0
 	}
-	if st := l.wal.Stats(); l.letters == nil || st.DeadLetters != l.counted || st.DeadLettersLost != l.lost {
-		l.letters, l.counted, l.lost = make(map[[2]string]uint64), st.DeadLetters, st.DeadLettersLost
+	if st := l.wal.Stats(); l.letters == nil || st.DeadLetters != l.counted || st.LastLetter != l.newest {
+		l.letters, l.counted, l.newest = make(map[[2]string]uint64), st.DeadLetters, st.LastLetter
 		l.wal.DeadLetters(func(d wal.DeadLetter) bool {
 			l.letters[[2]string{d.Uplink, d.Stream}]++
 			return true

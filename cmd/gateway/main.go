@@ -7,7 +7,11 @@
 //	edge-gateway verify DIR        read all of a log and list what is wrong with it
 //	edge-gateway salvage DIR       make a damaged log one that opens, and say what that costs
 //	edge-gateway export DIR        write the records of a stream as JSON lines
+//	edge-gateway deadletters …     list, show, send again and purge what far brokers refused for good
+//	edge-gateway pause UPLINK      hold an uplink's records back; resume lets them go again
+//	edge-gateway release UPLINK    give up what the log keeps for an uplink that was taken out of the config
 //	edge-gateway choose …          say what to believe where a far cursor does not fit the log
+//	edge-gateway probe UPLINK      try an uplink out and say in plain words what is wrong
 //	edge-gateway hash-password     read a password, print its hash for the config
 //	edge-gateway version
 //
@@ -26,6 +30,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -44,6 +49,8 @@ const (
 	exitConfig  = 6 // mistakes in the config file
 )
 
+const defaultConfig = "/etc/edge-gateway/gateway.yaml"
+
 const usage = `usage: edge-gateway COMMAND
 
   run -c FILE [-log-level LEVEL]   run the gateway (levels: debug, info, warn, error)
@@ -54,8 +61,18 @@ const usage = `usage: edge-gateway COMMAND
   salvage [-dry-run] DIR           make a damaged log one that opens, and say what that costs
   export -stream NAME [-from N] [-to N] [-out FILE] DIR
                                    write the records of a stream as JSON lines
-  choose -c FILE UPLINK STREAM resume|restart
+  deadletters list [-json] [UPLINK [STREAM]]
+                                   list what far brokers refused for good
+  deadletters show ID              show one of them whole
+  deadletters resend ID…           send them again; -all [UPLINK [STREAM]] for all
+  deadletters purge ID…            give them up; -all [-before TIME] [UPLINK [STREAM]] for all
+  pause UPLINK                     hold its records back in the log, also over a restart
+  resume UPLINK                    let them go again
+  release [-yes] UPLINK [STREAM]   give up what the log keeps for an uplink that is not in the config any more
+  choose UPLINK STREAM resume|restart
                                    say what to believe where a far cursor does not fit the log
+  probe [-stream NAME] UPLINK      try an uplink out and say in plain words what is wrong
+                                   these take -c FILE, the config file of the gateway
   hash-password                    read a password, print its hash for the config
   version                          print the version
 `
@@ -78,7 +95,7 @@ func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	var err error
 	switch args[0] {
 	case "run":
-		file := flags.String("c", "/etc/edge-gateway/gateway.yaml", "config `file`")
+		file := flags.String("c", defaultConfig, "config `file`")
 		level := flags.String("log-level", "info", "lowest `level` that is logged")
 		if code := parse(flags, args[1:], 0, stderr); code != exitOK {
 			return code
@@ -127,12 +144,12 @@ func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 			return code
 		}
 		err = export(flags.Arg(0), sel, *out, stdout, stderr)
-	case "choose":
-		file := flags.String("c", "/etc/edge-gateway/gateway.yaml", "config `file`")
-		if code := parse(flags, args[1:], 3, stderr); code != exitOK {
+	case "deadletters", "pause", "resume", "release", "choose", "probe":
+		o := operator{flags: flags, args: args[1:], stdout: stdout, stderr: stderr}
+		var code int
+		if code, err = o.run(ctx, args[0]); code != exitOK {
 			return code
 		}
-		err = choose(*file, flags.Arg(0), flags.Arg(1), flags.Arg(2))
 	case "hash-password":
 		if code := parse(flags, args[1:], 0, stderr); code != exitOK {
 			return code
@@ -158,6 +175,11 @@ func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 
 // parse reads a command's flags, before and behind its arguments, of which it wants so many.
 func parse(flags *flag.FlagSet, args []string, want int, stderr io.Writer) int {
+	return parseRange(flags, args, want, want, stderr)
+}
+
+// parseRange is parse for a command with arguments that may be left out.
+func parseRange(flags *flag.FlagSet, args []string, least, most int, stderr io.Writer) int {
 	var plain []string
 	for {
 		if err := flags.Parse(args); err != nil {
@@ -174,8 +196,12 @@ func parse(flags *flag.FlagSet, args []string, want int, stderr io.Writer) int {
 	if err := flags.Parse(append([]string{"--"}, plain...)); err != nil {
 		return exitUsage
 	}
-	if flags.NArg() != want {
-		fmt.Fprintf(stderr, "%s: want %d arguments, got %d\n%s", flags.Name(), want, flags.NArg(), usage)
+	if n := flags.NArg(); n < least || n > most {
+		want := strconv.Itoa(least)
+		if most > least {
+			want = fmt.Sprintf("%d to %d", least, most)
+		}
+		fmt.Fprintf(stderr, "%s: want %s arguments, got %d\n%s", flags.Name(), want, n, usage)
 		return exitUsage
 	}
 	return exitOK

@@ -29,8 +29,27 @@ func (g *gateway) gather() control.Status {
 		stats[l.name] = st
 	}
 	backlogs := make(map[string]control.Backlog)
+	for _, k := range g.again {
+		// It is there once somebody has sent dead letters again, and runs where that is not all done.
+		if k.runs() != nil {
+			u := k.status()
+			u.QuotaUsed, u.Quota = g.limits[k.uplink].Quota()
+			s.Uplinks = append(s.Uplinks, u)
+		}
+	}
+	s.Unrouted, s.Credentials = g.pipeline.Unrouted(), g.secrets.list()
+	for _, l := range g.lanes {
+		if log, _ := l.opened(); log != nil {
+			for _, c := range g.removedCursors(log) {
+				s.Removed = append(s.Removed, control.Removed{
+					Uplink: c.Uplink, Stream: c.Stream, Lane: l.name, Backlog: control.Backlog{Records: c.Lag.Records, Bytes: c.Lag.Bytes},
+				})
+			}
+		}
+	}
 	for _, k := range g.links {
 		u := k.status()
+		u.QuotaUsed, u.Quota = g.limits[k.uplink].Quota()
 		s.Uplinks = append(s.Uplinks, u)
 		if b := backlogs[k.stream]; u.Backlog.Records >= b.Records {
 			backlogs[k.stream] = u.Backlog
@@ -134,7 +153,7 @@ func laneStatus(l *laneRun) (control.Lane, wal.Stats) {
 		s.Error = st.Err.Error()
 	}
 	s.Epoch, s.Bytes, s.Segments, s.Commits, s.Refused = st.Epoch, st.Bytes, st.Segments, st.Commits, st.Refused
-	s.Written, s.Flash, s.Held = st.WrittenEver, st.FlashEver, st.Held
+	s.Written, s.Flash, s.Held, s.LettersLost = st.WrittenEver, st.FlashEver, st.Held, st.DeadLettersLost
 	for _, stream := range st.Streams {
 		s.Dropped += stream.Dropped
 	}
@@ -153,7 +172,9 @@ func (k *linkRun) status() control.Uplink {
 	st := runner.Status()
 	s.State = linkStates[st.State]
 	s.Since, s.Error, s.NextTry, s.LastAck, s.Acked = st.Since, st.Error, st.NextTry, st.LastAck, st.Acked
-	lag := cursor.Lag()
+	s.Held, s.HeldFor = uint64(max(st.Held, 0)), st.HeldFor
+	lag, older := lag(runner, cursor)
+	s.Limit, s.Older = st.Limit, older
 	s.Backlog = control.Backlog{Records: lag.Records, Bytes: lag.Bytes}
 	if lag.Records > 0 && !lag.Oldest.IsZero() {
 		s.Backlog.Age = max(time.Since(lag.Oldest), 0)
@@ -168,5 +189,5 @@ var laneStates = map[wal.State]control.LaneState{
 
 var linkStates = map[uplink.State]control.LinkState{
 	uplink.Connecting: control.Connecting, uplink.Sending: control.Sending,
-	uplink.Waiting: control.Waiting, uplink.Stopped: control.Stopped,
+	uplink.Waiting: control.Waiting, uplink.Stopped: control.Stopped, uplink.Paused: control.Paused,
 }

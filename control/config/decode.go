@@ -113,6 +113,8 @@ func (d *decoder) node(n ast.Node, v reflect.Value, path string, f field, depth 
 	switch {
 	case v.Type() == componentType:
 		d.component(n, v, path, f, depth)
+	case v.Type() == secretType:
+		d.scalar(n, v, path, f)
 	case v.Kind() == reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		d.node(n, v.Elem(), path, f, depth+1)

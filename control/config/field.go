@@ -92,6 +92,8 @@ func kindName(t reflect.Type) string {
 		return "a duration such as 500ms, 2s or 1h"
 	case sizeType:
 		return "a size such as 512KiB, 64MiB or 2GiB"
+	case secretType:
+		return "text"
 	}
 	switch t.Kind() {
 	case reflect.Bool:

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -147,7 +148,7 @@ func (d *decoder) secret(n ast.Node, text string, v reflect.Value, path string, 
 		d.add(position(n), path, "environment variable %s is not set", name)
 		return
 	}
-	v.Set(reflect.ValueOf(pipeline.Secret(value)))
+	v.Set(reflect.ValueOf(pipeline.NewSecret(value)))
 }
 
 func (d *decoder) secretFile(n ast.Node, v reflect.Value, path string, depth int) {
@@ -159,15 +160,21 @@ func (d *decoder) secretFile(n ast.Node, v reflect.Value, path string, depth int
 		d.add(position(n), path, "want the path of a file, got %s", describe(n))
 		return
 	}
-	content, err := d.src.ReadFile(file)
+	readFile := d.src.ReadFile
+	secret, err := pipeline.FileSecret(file, func() (string, error) {
+		content, err := readFile(file)
+		if err != nil {
+			return "", fmt.Errorf("%w (want a file that holds the secret alone)", err)
+		}
+		value := strings.TrimRight(string(content), "\r\n")
+		if value == "" || strings.ContainsAny(value, "\r\n") {
+			return "", fmt.Errorf("%s holds no secret (want one line)", file)
+		}
+		return value, nil
+	})
 	if err != nil {
-		d.add(position(n), path, "%v (want a file that holds the secret alone)", err)
+		d.add(position(n), path, "%v", err)
 		return
 	}
-	value := strings.TrimRight(string(content), "\r\n")
-	if value == "" || strings.ContainsAny(value, "\r\n") {
-		d.add(position(n), path, "%s holds no secret (want one line)", file)
-		return
-	}
-	v.Set(reflect.ValueOf(pipeline.Secret(value)))
+	v.Set(reflect.ValueOf(secret))
 }

@@ -36,12 +36,14 @@ func NATS(tb TB, o NATSOptions) *Server {
 	if o.MaxPayload > 0 {
 		text += fmt.Sprintf("max_payload: %d\n", o.MaxPayload)
 	}
-	text += o.Settings + "\n"
 	conf := filepath.Join(dir, "nats.conf")
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		tb.Fatalf("settings of nats-server: %v", err)
-	}
 	s := &Server{tb: tb, name: "nats-server", dir: dir, Addr: fmt.Sprintf("127.0.0.1:%d", port)}
+	s.rewrite = func(settings string) {
+		if err := os.WriteFile(conf, []byte(text+settings+"\n"), 0o600); err != nil {
+			tb.Fatalf("settings of nats-server: %v", err)
+		}
+	}
+	s.rewrite(o.Settings)
 	s.command = func() *exec.Cmd { return exec.Command(bin, "-c", conf) }
 	s.ready = tcpAnswers(s.Addr, "", "INFO ") // it listens after JetStream has recovered
 	return s.begin()

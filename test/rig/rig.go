@@ -32,15 +32,21 @@ type Server struct {
 	Addr string
 	// A proxy in front of the server listens at ProxyAt, which may leave the port open, and leads to ProxyTo.
 	ProxyAt, ProxyTo string
+	// Fronts are more such pairs, where the ports are not open.
+	Fronts []Front
 
 	tb      TB
 	name    string
-	dir     string // data, settings and log
+	rewrite func(settings string) // its settings file, where Reload can do that
+	dir     string                // data, settings and log
 	command func() *exec.Cmd
 	ready   func() error
 	cmd     *exec.Cmd
 	exited  chan struct{}
 }
+
+// Front is where a proxy in front of a server listens, and where it leads.
+type Front struct{ At, To string }
 
 // begin starts the server and arranges that it ends with the test.
 func (s *Server) begin() *Server {
@@ -138,6 +144,16 @@ func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
 // Resume ends a Pause.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+// SetSettings gives a server others at its next start, in the place of those a test has given it.
+func (s *Server) SetSettings(settings string) { s.rewrite(settings) }
+
+// Reload gives a server that can change its settings while it runs others in the place of those a test has given it.
+func (s *Server) Reload(settings string) {
+	s.tb.Helper()
+	s.rewrite(settings)
+	s.signal(syscall.SIGHUP)
+}
 
 func (s *Server) signal(sig syscall.Signal) {
 	s.tb.Helper()

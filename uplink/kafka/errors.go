@@ -37,7 +37,19 @@ func (s *session) outcome(err error) uplink.Outcome {
 	case errors.Is(err, kgo.ErrClientClosed), errors.Is(err, context.Canceled):
 		return uplink.Outcome{Err: fmt.Errorf("%s: the session ended before the answer", s.address)}
 	}
-	return uplink.Outcome{Err: s.explain(err)}
+	return uplink.Outcome{Err: s.explain(err), Answered: isOfTopic(err)}
+}
+
+// isOfTopic reports whether the broker has not stored a record because of its topic; others take theirs.
+func isOfTopic(err error) bool {
+	for _, refusal := range []*kerr.Error{
+		kerr.UnknownTopicOrPartition, kerr.InvalidTopicException, kerr.TopicAuthorizationFailed, kerr.NotEnoughReplicas,
+	} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
 }
 
 // explain puts an error into plain words.

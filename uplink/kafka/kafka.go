@@ -37,6 +37,7 @@ func (c *Config) SendingPolicy() *uplink.Policy { return &c.Sending }
 // Check implements pipeline.Checker.
 func (c *Config) Check() []pipeline.Problem {
 	problems := append(uplink.CheckTemplate("topic", c.Topic), uplink.CheckTemplate("client_id", c.ClientID)...)
+	problems = append(problems, uplink.CheckPolicy("sending", &c.Sending)...)
 	add := func(path, text string) { problems = append(problems, pipeline.Problem{Path: path, Text: text}) }
 	for path, topic := range map[string]string{"topic": c.Topic, "cursor_topic": c.CursorTopic} {
 		if strings.ContainsFunc(topic, func(r rune) bool { return !strings.ContainsRune(topicRunes, r) }) || len(topic) > 249 {
@@ -50,9 +51,9 @@ func (c *Config) Check() []pipeline.Problem {
 		add("cursor_topic", "the same as topic, and compaction would eat the records (want a topic of its own)")
 	}
 	switch {
-	case c.SASL == "" && (c.User != "" || c.Password != ""):
+	case c.SASL == "" && (c.User != "" || c.Password.IsSet()):
 		add("sasl", "missing with a user (want plain, scram-256 or scram-512)")
-	case c.SASL != "" && (c.User == "" || c.Password == ""):
+	case c.SASL != "" && (c.User == "" || !c.Password.IsSet()):
 		add("user", "sasl needs user and password (want both)")
 	}
 	return append(problems, uplink.CheckTLS(&c.TLS)...)
@@ -82,6 +83,7 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 		return nil, uplink.Config(fmt.Errorf("settings: %w", err))
 	}
 	s := &session{client: client, topic: uplink.Expand(c.Topic, env), address: strings.Join(c.Brokers, ", ")}
+	s.loose = env.Promise.Order == uplink.OrderKey || env.Promise.Order == uplink.OrderNone
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.greet(ctx); err != nil {
 		s.Close()

@@ -124,7 +124,7 @@ func faults(t *testing.T, addr string) {
 	admin := kadm.NewClient(connect(t, addr))
 	at := func(topic string) *kafka.Config { return &kafka.Config{Brokers: []string{addr}, Topic: topic} }
 	signIn := at("x")
-	signIn.SASL, signIn.User, signIn.Password = "plain", "gw", "open"
+	signIn.SASL, signIn.User, signIn.Password = "plain", "gw", pipeline.NewSecret("open")
 	encrypted := at("x")
 	encrypted.TLS.Enabled = true
 	uplinktest.RunFaults(t, []uplinktest.Fault{

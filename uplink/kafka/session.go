@@ -21,6 +21,7 @@ type session struct {
 	id      string
 	ctx     context.Context //nolint:containedctx // ends with Close, and every Send with it
 	cancel  context.CancelFunc
+	loose   bool       // others may go on past a record that its topic does not take for now
 	limit   int        // bytes of a chunk
 	takes   int        // bytes of a batch that the topic takes
 	sending sync.Mutex // held by Send, Close waits for it; guards the fields below
@@ -90,7 +91,7 @@ func (s *session) produce(ctx context.Context, recs []uplink.Record, report func
 				o.Verdict = uplink.Drop // it was alone
 			}
 			report(a.seq, o)
-			clean = clean && o.Verdict == uplink.Drop
+			clean = clean && (o.Verdict == uplink.Drop || s.loose && o.Answered)
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,7 +39,6 @@ type transaction struct {
 // sent is a record without a report.
 type sent struct {
 	seq    uint64
-	drop   error // it is not in the transaction, for it never will be taken
 	report func(uint64, uplink.Outcome)
 }
 
@@ -87,6 +87,15 @@ func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if refused := fits(&recs[0]); refused != nil { // nothing behind it may go: the cursor would pass it
+			if s.tx != nil {
+				s.commit()
+			}
+			if s.failed == nil {
+				report(recs[0].ID.Seq, uplink.Outcome{Verdict: uplink.Drop, Err: refused})
+			}
+			return s.failed
+		}
 		if err := s.begin(); err != nil {
 			return s.fail(err)
 		}
@@ -130,10 +139,13 @@ func (s *exact) begin() error {
 	return nil
 }
 
-// fit returns how many records the transaction still takes; an empty one takes one at the least.
+// fit returns how many records the transaction still takes, up to one that no batch takes; an empty one takes one at the least.
 func (s *exact) fit(recs []uplink.Record) int {
 	left := transactionRecords - len(s.tx.sent)
 	n, _ := chunk(recs[:min(left, len(recs))], s.pace.Bytes(transactionBytes)-s.tx.bytes)
+	if i := slices.IndexFunc(recs[:n], func(r uplink.Record) bool { return fits(&r) != nil }); i > 0 {
+		return i
+	}
 	return n
 }
 
@@ -141,16 +153,14 @@ func (s *exact) full() bool {
 	return len(s.tx.sent) >= transactionRecords || s.tx.bytes >= s.pace.Bytes(transactionBytes) || time.Since(s.tx.begun) >= transactionAge
 }
 
-// add produces records in the transaction. What is too large for any batch is only passed by the far cursor.
+// add produces records in the transaction.
 func (s *exact) add(recs []uplink.Record, report func(uint64, uplink.Outcome)) {
 	for i := range recs {
-		seq, drop := recs[i].ID.Seq, fits(&recs[i])
-		s.tx.sent = append(s.tx.sent, sent{seq, drop, report})
+		seq := recs[i].ID.Seq
+		s.tx.sent = append(s.tx.sent, sent{seq, report})
 		s.last = uplink.FarCursor{Epoch: recs[i].ID.Epoch, Seq: seq}
-		if drop == nil {
-			s.tx.bytes += size(&recs[i])
-			s.put(s.record(&recs[i]), s.tx.promise(seq))
-		}
+		s.tx.bytes += size(&recs[i])
+		s.put(s.record(&recs[i]), s.tx.promise(seq))
 	}
 }
 
@@ -195,32 +205,20 @@ func (s *exact) commit() {
 	s.tx, s.committed, s.single = nil, time.Now(), len(tx.sent) == 1
 	s.pace.Took(tx.bytes, time.Since(tx.begun))
 	for _, r := range tx.sent {
-		o := uplink.Outcome{Verdict: uplink.Ack}
-		if r.drop != nil {
-			o = uplink.Outcome{Verdict: uplink.Drop, Err: r.drop}
-		}
-		r.report(r.seq, o)
+		r.report(r.seq, uplink.Outcome{Verdict: uplink.Ack})
 	}
 }
 
-// refuse aborts a transaction that has a refused batch. A record that was alone is passed by the far cursor and dropped;
-// otherwise the session is over, and the Runner singles out the one.
+// refuse aborts a transaction that has a refused batch. A record that was alone in it is dropped, and the Runner moves the far
+// cursor past it; otherwise the session is over, and the Runner looks for the one.
 func (s *exact) refuse(tx *transaction, refused map[uint64]error) {
 	if err := s.client.EndTransaction(s.ctx, kgo.TryAbort); err != nil {
 		_ = s.fail(err)
 		return
 	}
-	if len(tx.sent) == 1 {
+	if only := tx.sent[0]; len(tx.sent) == 1 {
 		s.tx = nil
-		if err := s.begin(); err != nil {
-			s.tx = tx
-			_ = s.fail(err)
-			return
-		}
-		only := tx.sent[0]
-		only.drop = s.explain(refused[only.seq])
-		s.tx.sent = append(s.tx.sent, only)
-		s.commit()
+		only.report(only.seq, uplink.Outcome{Verdict: uplink.Drop, Err: s.explain(refused[only.seq])})
 		return
 	}
 	s.tx, s.failed = nil, errors.New("the transaction was aborted, for a batch in it was refused")

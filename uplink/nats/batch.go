@@ -53,7 +53,7 @@ type commit struct {
 	report   func(uint64, uplink.Outcome)
 }
 
-func (c *Config) openBatches(ctx context.Context, l *link) (*batchSession, error) {
+func (c *Config) openBatches(ctx context.Context, env uplink.Env, l *link) (*batchSession, error) {
 	cfg, err := checkBatches(ctx, l)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (c *Config) openBatches(ctx context.Context, l *link) (*batchSession, error
 	if s.maxRecords <= 0 {
 		s.maxRecords = 500
 	}
-	if err := s.fence(ctx); err != nil {
+	if err := s.fence(ctx, env.Claims); err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
@@ -74,42 +74,47 @@ func (c *Config) openBatches(ctx context.Context, l *link) (*batchSession, error
 	return s, nil
 }
 
-// Send implements uplink.Session.
+// Send implements uplink.Session. What stands behind a record that the server would refuse is not sent: the cursor would pass it.
 func (s *batchSession) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
 	for len(recs) > 0 {
-		n, err := s.sendBatch(ctx, recs, report)
+		n, refused, err := s.sendBatch(ctx, recs, report)
 		if err != nil {
 			return err
+		}
+		if refused != nil {
+			report(recs[n].ID.Seq, uplink.Outcome{Verdict: uplink.Drop, Err: refused})
+			return nil
 		}
 		recs = recs[n:]
 	}
 	return nil
 }
 
-// sendBatch sends the first records as one batch and returns how many it has dealt with.
-func (s *batchSession) sendBatch(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) (int, error) {
+// sendBatch sends the first records as one batch and returns how many it has sent, and why the next one would be refused.
+func (s *batchSession) sendBatch(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) (n int, refused, err error) {
 	s.number++
 	c := &commit{id: s.inbox[strings.LastIndexByte(s.inbox, '.')+1:] + "-" + strconv.FormatUint(s.number, 10), report: report}
-	n := 0
 	for bytes := 0; n < len(recs) && len(c.seqs) < s.maxRecords && bytes < maxBatchBytes; n++ {
 		rec := &recs[n]
 		m := s.data(rec, c)
 		size := headerSize(m.Header) + len(m.Data)
-		if err := s.tooLarge(m, size); err != nil {
-			report(rec.ID.Seq, uplink.Outcome{Verdict: uplink.Drop, Err: err})
-			continue
+		if refused = s.tooLarge(m, size); refused != nil {
+			if s.isDead() { // the limit is that of a connection which is no more
+				return 0, nil, s.failure()
+			}
+			break
 		}
 		if err := s.publish(ctx, m); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		bytes += size
 		c.seqs = append(c.seqs, rec.ID.Seq)
 		c.at = uplink.FarCursor{Epoch: rec.ID.Epoch, Seq: rec.ID.Seq}
 	}
-	if len(c.seqs) == 0 {
-		return n, nil
+	if n == 0 {
+		return 0, refused, nil
 	}
-	return n, s.sendCommit(ctx, c)
+	return n, refused, s.sendCommit(ctx, c)
 }
 
 // data returns the next message of a batch. The first one asks for an answer, which says why the server does not begin it.

@@ -14,8 +14,10 @@ import (
 )
 
 // The cursor is the last message on its own subject: EPOCH/SEQUENCE of the last record that is stored. Whoever moves it says
-// which message it replaces, by the number that the stream gave that one, so only one instance can.
+// which message it replaces, by the number that the stream gave that one, so only one instance can. A header says which one it
+// is, NUMBER:INSTANCE; the number grows with each session.
 const (
+	headerHolder  = "Gw-Holder"
 	headerRollup  = "Nats-Rollup"
 	rollupSubject = "sub" // the message takes the place of all others on its subject
 )
@@ -25,6 +27,7 @@ const maxRaces = 8
 
 func (l *link) cursorMessage(at uplink.FarCursor, replaces uint64) *nats.Msg {
 	return &nats.Msg{Subject: l.cursor, Data: []byte(at.String()), Header: nats.Header{
+		headerHolder:                        {l.holder},
 		headerRollup:                        {rollupSubject},
 		jetstream.ExpectedStreamHeader:      {l.stream},
 		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(replaces, 10)},
@@ -32,24 +35,36 @@ func (l *link) cursorMessage(at uplink.FarCursor, replaces uint64) *nats.Msg {
 }
 
 // fence reads the cursor and puts the same one in its place. What an older instance has on its way then is refused, as a whole.
-func (s *batchSession) fence(ctx context.Context) error {
+// An instance that has lost the cursor to another one does not take it back.
+func (s *batchSession) fence(ctx context.Context, claims *uplink.Claims) error {
 	stream, err := s.js.Stream(ctx, s.stream)
 	if err != nil {
 		return err
 	}
 	for range maxRaces {
 		var at uplink.FarCursor
-		var replaces uint64
+		var replaces, number uint64
+		var owner string
 		switch m, getErr := stream.GetLastMsgForSubject(ctx, s.cursor); {
 		case getErr == nil:
 			if at, err = parseCursor(string(m.Data)); err != nil {
 				return uplink.Config(fmt.Errorf("the last message on %s in the stream %s is no cursor: %w (want a cursor_subject of its own)", s.cursor, s.stream, err))
 			}
 			replaces = m.Sequence
+			number, owner = parseHolder(m.Header.Get(headerHolder))
 		case !errors.Is(getErr, jetstream.ErrMsgNotFound):
 			return getErr
 		}
-		if err = s.move(ctx, at, replaces); !isFenced(err) {
+		if claims.Lost(s.cursor, owner, number) {
+			return s.fenced()
+		}
+		instance, held := claims.Of(s.cursor)
+		number = max(number, held) + 1
+		s.holder = strconv.FormatUint(number, 10) + ":" + instance
+		if err = s.move(ctx, at, replaces); err == nil {
+			claims.Hold(s.cursor, number)
+		}
+		if !isFenced(err) {
 			return err
 		}
 	}
@@ -81,6 +96,34 @@ func (s *batchSession) Reset(ctx context.Context, to uplink.FarCursor) error {
 	last := s.last
 	s.mu.Unlock()
 	return s.explain(s.move(ctx, to, last))
+}
+
+// Alive implements uplink.Watcher.
+func (s *batchSession) Alive(ctx context.Context) error {
+	stream, err := s.js.Stream(ctx, s.stream)
+	if err != nil {
+		return s.explain(err)
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, s.cursor)
+	if err != nil {
+		return s.explain(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.commit == nil && m.Sequence > s.last { // a smaller one is what a replica says that is behind
+		return s.fenced()
+	}
+	return nil
+}
+
+// parseHolder reads NUMBER:INSTANCE; nobody holds a cursor without.
+func parseHolder(text string) (number uint64, instance string) {
+	first, instance, _ := strings.Cut(text, ":")
+	number, err := strconv.ParseUint(first, 10, 64)
+	if err != nil {
+		return 0, ""
+	}
+	return number, instance
 }
 
 // parseCursor reads what FarCursor.String writes.

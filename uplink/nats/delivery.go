@@ -1,7 +1,6 @@
 package nats
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -9,11 +8,8 @@ import (
 )
 
 // Keeps implements uplink.Keeper. With effectively_once the stream recognizes a repeat by its message id within its duplicate
-// window. With exactly_once the cursor is a message in the stream, stored in one step with the data.
+// window, in whatever order it comes. With exactly_once the cursor is a message in the stream, stored in one step with the data.
 func (c *Config) Keeps(p uplink.Promise) error {
-	if p.Order != uplink.OrderStrict {
-		return errors.New("it sends in the order of the stream only (want order: strict)")
-	}
 	if p.Delivery != uplink.ExactlyOnce {
 		return nil
 	}
@@ -23,4 +19,13 @@ func (c *Config) Keeps(p uplink.Promise) error {
 		}
 	}
 	return nil
+}
+
+// InFlight implements uplink.Roomy. Each record is confirmed by itself, so many are on their way to keep the line busy; the
+// library stalls at maxPending, which is more.
+func (c *Config) InFlight(p uplink.Promise) (records, bytes int) {
+	if p.Delivery == uplink.ExactlyOnce {
+		return 0, 0
+	}
+	return maxPending * 3 / 4, 0
 }

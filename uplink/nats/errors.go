@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -44,7 +45,8 @@ func (l *link) outcome(p publication, err error) uplink.Outcome {
 		return uplink.Outcome{Verdict: uplink.Drop, Err: fmt.Errorf(
 			"the record has %d bytes, more than the stream %s takes (its setting max_msg_size)", p.size, l.stream)}
 	}
-	return uplink.Outcome{Verdict: uplink.Retry, Err: l.explain(err)}
+	why := l.explain(err)
+	return uplink.Outcome{Verdict: uplink.Retry, Err: why, Answered: apiCode(err) != 0 && !uplink.IsConfig(why)}
 }
 
 // explain puts an error into plain words.
@@ -64,7 +66,7 @@ func (l *link) explain(err error) error {
 	case codeSealed:
 		return config("stream %s is sealed and takes nothing more (want another stream)", l.stream)
 	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
-		return l.fenced(err)
+		return l.moved(err)
 	case codeRollupFailed:
 		return config("stream %s cannot replace the cursor %s any more (have its settings changed?): %w", l.stream, l.cursor, err)
 	case codeNotAtomic:
@@ -82,12 +84,17 @@ func (l *link) explain(err error) error {
 		return err
 	case errors.Is(err, nats.ErrAuthorization):
 		return config("%s refuses the sign-in: wrong user, password, token or credentials", l.address)
+	case strings.Contains(strings.ToLower(err.Error()), "authentication timeout"): // the library has no name for it
+		return config("%s gave the sign-in up before it arrived (want a longer timeout in its authorization settings, 2 s by default, if the line is "+
+			"as slow as that)", l.address)
 	case errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAccountAuthExpired):
 		return config("%s: the credentials have expired", l.address)
 	case errors.Is(err, nats.ErrAuthRevoked):
 		return config("%s: the credentials were revoked", l.address)
 	case errors.Is(err, nats.ErrPermissionViolation):
 		return config("the account may not do this (want the right to publish to %s and to $JS.API.>): %w", l.subject, err)
+	case errors.Is(err, nats.ErrNoInfoReceived):
+		return config("%s is no NATS server (want the address and port of one)", l.address)
 	case errors.Is(err, nats.ErrSecureConnRequired):
 		return config("%s wants TLS (want tls.enabled: true)", l.address)
 	case errors.Is(err, nats.ErrSecureConnWanted):
@@ -108,11 +115,16 @@ func (l *link) explain(err error) error {
 	return uplink.Explain(l.address, err)
 }
 
-// fenced says who has moved the cursor.
-func (l *link) fenced(err error) error {
+// moved says why the cursor is not where this session has put it.
+func (l *link) moved(err error) error {
 	if e, ok := errors.AsType[jetstream.JetStreamError](err); ok && e.APIError().Description == "wrong last sequence: 0" {
 		return fmt.Errorf("the cursor %s is gone from the stream %s (has it been purged, or has it expired?)", l.cursor, l.stream)
 	}
-	return uplink.Config(fmt.Errorf("another gateway with the id %s writes this stream: it has moved the cursor %s (want one gateway for each "+
-		"id, and one uplink for each cursor_subject)", l.gateway, l.cursor))
+	return l.fenced()
+}
+
+// fenced says who has moved the cursor.
+func (l *link) fenced() error {
+	return uplink.Fenced(fmt.Errorf("another gateway with the id %s writes this stream: it has moved the cursor %s after this one, which sends no more "+
+		"until it is started again (want one gateway for each id, and one uplink for each cursor_subject)", l.gateway, l.cursor))
 }

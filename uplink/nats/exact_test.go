@@ -1,8 +1,10 @@
 package nats_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -49,41 +51,6 @@ func makeStream(t testing.TB, addr string, cfg jetstream.StreamConfig) jetstream
 		t.Fatalf("make the stream: %v", err)
 	}
 	return s
-}
-
-func exactSuite(driver func(addr, place string) uplink.Driver) uplinktest.Suite {
-	return uplinktest.Suite{
-		Server:  func(tb rig.TB) *rig.Server { return rig.NATS(tb, rig.NATSOptions{}) },
-		Prepare: func(t testing.TB, addr, place string) { makeStream(t, addr, atomic(place)) },
-		Driver:  driver,
-		Read:    read,
-		Resumes: true,
-		Refused: func() pipeline.Message {
-			return pipeline.Message{Topic: "boiler/log", Value: pipeline.Bytes([]byte(strings.Repeat("x", 5000)))}
-		},
-	}
-}
-
-func TestSuiteExactlyOnce(t *testing.T) {
-	uplinktest.Run(t, exactSuite(func(addr, place string) uplink.Driver {
-		cfg := at(addr, place)
-		cfg.Batch = 200 // on the slow line one takes less than half the time after which the suite's runner gives up
-		return exactlyOnce(cfg)
-	}))
-}
-
-func TestNoKillDoublesWithExactlyOnce(t *testing.T) {
-	s := exactSuite(func(addr, place string) uplink.Driver { return exactlyOnce(at(addr, place)) })
-	if n := uplinktest.RunKills(t, s, "nats exactly_once", 12); n != 0 {
-		t.Errorf("%d records are stored twice, want none", n)
-	}
-}
-
-func TestKillsDoubleWhereTheCursorIsNotInTheBatch(t *testing.T) {
-	s := exactSuite(func(addr, place string) uplink.Driver { return nats.Loose{Config: at(addr, place)} })
-	if n := uplinktest.RunKills(t, s, "nats cursor outside the batch", 12); n == 0 && !uplinktest.IsChild() {
-		t.Error("no record is stored twice: the kills miss what exactly_once is for")
-	}
 }
 
 const epoch = 7
@@ -167,6 +134,92 @@ func TestTheOlderOfTwoGatewaysWithOneIDIsFenced(t *testing.T) {
 		t.Fatalf("the newer: %v", err)
 	}
 	wantStored(t, read(t, server.Addr, "two"), 30)
+}
+
+func TestAnIdleInstanceLearnsThatItIsFencedAndDoesNotTakeTheCursorBack(t *testing.T) {
+	server := rig.NATS(t, rig.NATSOptions{})
+	makeStream(t, server.Addr, atomic("idle"))
+	driver := exactlyOnce(at(server.Addr, "idle"))
+	instance := func() func() (uplink.Session, error) {
+		env := uplink.Env{Gateway: "gw1", Stream: "line", Epoch: epoch, Uplink: "far", Claims: &uplink.Claims{}}
+		return func() (uplink.Session, error) {
+			s, err := driver.Open(t.Context(), env)
+			if err == nil {
+				t.Cleanup(s.Close)
+			}
+			return s, err
+		}
+	}
+	alive := func(s uplink.Session) error { return s.(uplink.Watcher).Alive(t.Context()) }
+	older, newer := instance(), instance()
+	first, err := older()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := send(t, first, records(1, 10)); err != nil || alive(first) != nil {
+		t.Fatalf("alone: %v, %v; want no error", err, alive(first))
+	}
+	again, err := older() // a new session of the same instance fences the one before, and is no other gateway
+	if err != nil || alive(again) != nil || !uplink.IsFenced(alive(first)) {
+		t.Fatalf("a second session of the same instance: %v, %v; the first says %v", err, alive(again), alive(first))
+	}
+	second, err := newer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := alive(again); !uplink.IsFenced(err) || !uplink.IsConfig(err) {
+		t.Errorf("the older says %v, want that it is fenced", err)
+	}
+	for n := range 5 { // it tries again and again
+		if _, err := older(); !uplink.IsFenced(err) {
+			t.Fatalf("the older opens a session: %v, want that it is fenced", err)
+		}
+		if err := send(t, second, records(11+10*n, 20+10*n)); err != nil || alive(second) != nil {
+			t.Fatalf("the newer: %v, %v", err, alive(second))
+		}
+	}
+	wantStored(t, read(t, server.Addr, "idle"), 60)
+	restarted := instance()
+	if _, err := restarted(); err != nil || !uplink.IsFenced(alive(second)) {
+		t.Errorf("the older, started again: %v; the newer says %v, want it fenced now", err, alive(second))
+	}
+}
+
+func TestABatchEndsBeforeARecordThatIsTooLarge(t *testing.T) {
+	server := rig.NATS(t, rig.NATSOptions{})
+	makeStream(t, server.Addr, atomic("cut"))
+	s := open(t, exactlyOnce(at(server.Addr, "cut")))
+	recs := records(1, 10)
+	recs[5].JSON = bytes.Repeat([]byte("x"), 5000)
+	outcomes := make(chan string, 20)
+	if err := s.Send(t.Context(), recs, func(seq uint64, o uplink.Outcome) { outcomes <- fmt.Sprint(seq, o.Verdict) }); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for range 6 {
+		select {
+		case o := <-outcomes:
+			got = append(got, o)
+		case <-time.After(10 * time.Second):
+		}
+	}
+	time.Sleep(100 * time.Millisecond)
+	slices.Sort(got)
+	if want := "[1 1 2 1 3 1 4 1 5 1 6 2]"; fmt.Sprint(got) != want || len(outcomes) != 0 {
+		t.Errorf("outcomes %v and %d more, want %s: nothing behind the refused record", got, len(outcomes), want)
+	}
+	if at := far(t, s); at.Seq != 5 {
+		t.Errorf("the far cursor is at %v, want it not to pass record 6", at)
+	}
+	if err := s.(uplink.Resumer).Reset(t.Context(), uplink.FarCursor{Epoch: epoch, Seq: 6}); err != nil {
+		t.Fatal(err)
+	}
+	if err := send(t, s, recs[6:]); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(read(t, server.Addr, "cut")); n != 9 {
+		t.Errorf("%d records are stored, want 9", n)
+	}
 }
 
 func wantStored(t *testing.T, stored []uplinktest.Stored, n int) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"edgegateway/uplink"
 )
@@ -55,4 +56,43 @@ func (s *looseSession) Send(ctx context.Context, recs []uplink.Record, report fu
 // Answer gives a session of exactly_once an answer as if it came from the server.
 func Answer(s uplink.Session, subject, data string) {
 	s.(*batchSession).answer(&nats.Msg{Subject: subject, Data: []byte(data)})
+}
+
+// WithoutIDs is the uplink as it would be if the stream could not tell a repeat: the negative control of effectively_once.
+type WithoutIDs struct{ *Config }
+
+// Open implements uplink.Driver.
+func (w WithoutIDs) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
+	s, err := w.Config.Open(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	return idless{s.(*session)}, nil
+}
+
+type idless struct{ *session }
+
+// Send stores the records as messages without an id that the server looks at.
+func (s idless) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
+	var answers []jetstream.PubAckFuture
+	for i := range recs {
+		m := s.message(&recs[i])
+		m.Header.Set(headerID, recs[i].ID.String())
+		answer, err := s.js.PublishMsgAsync(m)
+		if err != nil {
+			return err
+		}
+		answers = append(answers, answer)
+	}
+	for i := range recs {
+		select {
+		case <-answers[i].Ok():
+			report(recs[i].ID.Seq, uplink.Outcome{Verdict: uplink.Ack})
+		case err := <-answers[i].Err():
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }

@@ -24,6 +24,7 @@ type link struct {
 	address string
 	subject string
 	cursor  string // subject of the far cursor
+	holder  string // what its header says of us
 	stream  string
 
 	mu    sync.Mutex // guards the fields below and the closing of dead
@@ -55,6 +56,15 @@ func (l *link) failLocked(err error) {
 	}
 }
 
+func (l *link) isDead() bool {
+	select {
+	case <-l.dead:
+		return true
+	default:
+		return false
+	}
+}
+
 func (l *link) failure() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,11 +78,13 @@ func (l *link) hangUp() {
 	l.nc.Close()
 }
 
-// connect dials and signs in.
+// connect dials and signs in. The link it returns with an error only knows whether a server was reached.
 func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
+	own := env // the cursor belongs to the stream alone, also where the records go to the same place as another's
+	own.Route = ""
 	l := &link{
 		gateway: env.Gateway, address: strings.Join(c.Servers, ", "), subject: uplink.Expand(c.Subject, env),
-		cursor: uplink.Expand(c.cursorSubject(), env), dial: &dialer{ctx: ctx}, dead: make(chan struct{}),
+		cursor: uplink.Expand(c.cursorSubject(), own), dial: &dialer{ctx: ctx}, dead: make(chan struct{}),
 	}
 	options := []nats.Option{
 		nats.Name("edge-gateway " + env.Gateway + " " + env.Stream), nats.Timeout(dialTimeout), nats.SetCustomDialer(l.dial),
@@ -88,7 +100,7 @@ func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
 	}
 	nc, err := nats.Connect(strings.Join(c.Servers, ","), append(options, signIn...)...)
 	if err != nil {
-		return nil, l.explain(l.dial.cause(err))
+		return l, l.explain(l.dial.cause(err))
 	}
 	l.dial.release()
 	l.nc = nc
@@ -115,7 +127,7 @@ func (c *Config) signIn() ([]nats.Option, error) {
 	switch {
 	case c.User != "":
 		options = append(options, nats.UserInfo(c.User, c.Password.Reveal()))
-	case c.Token != "":
+	case c.Token.IsSet():
 		options = append(options, nats.Token(c.Token.Reveal()))
 	case c.NKeyFile != "":
 		nkey, err := nats.NkeyOptionFromSeed(c.NKeyFile)
@@ -131,7 +143,7 @@ func (c *Config) signIn() ([]nats.Option, error) {
 
 func (c *Config) checkSignIn() []pipeline.Problem {
 	ways := 0
-	for _, used := range []bool{c.User != "", c.Token != "", c.NKeyFile != "", c.CredsFile != ""} {
+	for _, used := range []bool{c.User != "", c.Token.IsSet(), c.NKeyFile != "", c.CredsFile != ""} {
 		if used {
 			ways++
 		}
@@ -140,7 +152,7 @@ func (c *Config) checkSignIn() []pipeline.Problem {
 	if ways > 1 {
 		problems = append(problems, pipeline.Problem{Path: "user", Text: "more than one way to sign in (want one of user, token, nkey_file and creds_file)"})
 	}
-	if c.Password != "" && c.User == "" {
+	if c.Password.IsSet() && c.User == "" {
 		problems = append(problems, pipeline.Problem{Path: "password", Text: "a password without a user (want user, or token for a token)"})
 	}
 	return problems

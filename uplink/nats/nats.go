@@ -37,6 +37,7 @@ func (c *Config) SendingPolicy() *uplink.Policy { return &c.Sending }
 func (c *Config) Check() []pipeline.Problem {
 	problems := append(uplink.CheckTemplate("subject", c.Subject), uplink.CheckTemplate("stream", c.Stream)...)
 	problems = append(problems, uplink.CheckTemplate("cursor_subject", c.CursorSubject)...)
+	problems = append(problems, uplink.CheckPolicy("sending", &c.Sending)...)
 	add := func(path, text string) { problems = append(problems, pipeline.Problem{Path: path, Text: text}) }
 	for _, s := range []struct{ path, subject string }{{"subject", c.Subject}, {"cursor_subject", c.cursorSubject()}} {
 		if s.subject == "" || strings.ContainsAny(s.subject, " \t*>") || strings.Contains("."+s.subject+".", "..") {
@@ -94,7 +95,7 @@ func (c *Config) open(ctx context.Context, env uplink.Env, l *link) (uplink.Sess
 	}
 	l.stream = name
 	if env.Promise.Delivery == uplink.ExactlyOnce {
-		return c.openBatches(ctx, l)
+		return c.openBatches(ctx, env, l)
 	}
 	if env.Promise.Delivery == uplink.EffectivelyOnce {
 		if err := checkWindow(ctx, env, l); err != nil {

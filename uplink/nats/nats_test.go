@@ -1,7 +1,6 @@
 package nats_test
 
 import (
-	"bytes"
 	"cmp"
 	"strings"
 	"testing"
@@ -12,24 +11,9 @@ import (
 
 	"edgegateway/pipeline"
 	"edgegateway/test/rig"
-	"edgegateway/uplink"
 	"edgegateway/uplink/nats"
 	"edgegateway/uplink/uplinktest"
 )
-
-func TestSuite(t *testing.T) {
-	uplinktest.Run(t, uplinktest.Suite{
-		Server:  func(tb rig.TB) *rig.Server { return rig.NATS(tb, rig.NATSOptions{}) },
-		Prepare: prepare,
-		Driver: func(addr, place string) uplink.Driver {
-			return &nats.Config{Servers: []string{addr}, Subject: "edge.{gateway}." + place, Stream: place}
-		},
-		Read: read,
-		Refused: func() pipeline.Message {
-			return pipeline.Message{Topic: "boiler/log", Value: pipeline.Bytes(bytes.Repeat([]byte("x"), 5000))}
-		},
-	})
-}
 
 func connect(t testing.TB, addr string, options ...client.Option) jetstream.JetStream {
 	t.Helper()
@@ -91,7 +75,7 @@ func TestFaults(t *testing.T) {
 	server := rig.NATS(t, rig.NATSOptions{User: "gw", Password: "open", MaxPayload: 64 << 10})
 	js := connect(t, server.Addr, client.UserInfo("gw", "open"))
 	at := func(subject string) *nats.Config {
-		return &nats.Config{Servers: []string{server.Addr}, Subject: subject, User: "gw", Password: "open"}
+		return &nats.Config{Servers: []string{server.Addr}, Subject: subject, User: "gw", Password: pipeline.NewSecret("open")}
 	}
 	create := func(cfg jetstream.StreamConfig) {
 		t.Helper()
@@ -102,7 +86,7 @@ func TestFaults(t *testing.T) {
 	create(jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other.>"}})
 	create(jetstream.StreamConfig{Name: "FULL", Subjects: []string{"full"}, MaxMsgs: 1, Discard: jetstream.DiscardNew})
 	wrong := at("x")
-	wrong.Password = "shut"
+	wrong.Password = pipeline.NewSecret("shut")
 	encrypted := at("x")
 	encrypted.TLS.Enabled = true
 	elsewhere := at("other.line")

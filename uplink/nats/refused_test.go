@@ -2,6 +2,7 @@ package nats_test
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"edgegateway/pipeline"
 	"edgegateway/test/rig"
 	"edgegateway/uplink"
 	"edgegateway/uplink/nats"
@@ -104,6 +106,51 @@ func TestABatchThatTheServerRefusesSaysWhy(t *testing.T) {
 	}
 }
 
+func TestAFullStreamHoldsRecordsInTheSameSession(t *testing.T) {
+	server := rig.NATS(t, rig.NATSOptions{})
+	full := jetstream.StreamConfig{Name: "full", Subjects: []string{"full"}, MaxMsgs: 30, Discard: jetstream.DiscardNew}
+	stream := makeStream(t, server.Addr, full)
+	log := uplinktest.NewLog()
+	r := uplink.New(uplink.RunnerConfig{
+		Driver: &nats.Config{Servers: []string{server.Addr}, Subject: "full"}, Cursor: log,
+		Env: uplink.Env{
+			Gateway: "gw1", Stream: "line", Epoch: epoch, Uplink: "far",
+			Promise: uplink.Promise{Delivery: uplink.AtLeastOnce, Order: uplink.OrderNone},
+		},
+		Timing: uplink.Timing{RetryMin: 20 * time.Millisecond, RetryMax: 100 * time.Millisecond},
+	})
+	for n := range 50 {
+		log.Append(pipeline.Message{Topic: "t", Value: pipeline.Int(int64(n))})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	var s uplink.Status
+	for deadline := time.Now().Add(30 * time.Second); s.Held != 20 || s.Attempts < 2; time.Sleep(time.Millisecond) {
+		if s = r.Status(); time.Now().After(deadline) {
+			t.Fatalf("Status = %+v, want 20 records held and tried again", s)
+		}
+	}
+	if s.State != uplink.Sending || s.Acked != 30 || !strings.Contains(s.HeldFor, "is it full?") {
+		t.Errorf("Status = %+v, want a session that lives on and says why", s)
+	}
+	full.MaxMsgs = 100
+	if _, err := connect(t, server.Addr).UpdateStream(t.Context(), full); err != nil {
+		t.Fatal(err)
+	}
+	if !log.Wait(50, 30*time.Second) {
+		t.Errorf("Status = %+v, want all 50 stored when there is room", r.Status())
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	info, err := stream.Info(t.Context())
+	if err != nil || info.State.Msgs != 50 {
+		t.Errorf("%v records are stored (%v), want 50: each once", info.State.Msgs, err)
+	}
+}
+
 func TestTheDuplicateWindowIsLogged(t *testing.T) {
 	server := rig.NATS(t, rig.NATSOptions{})
 	makeStream(t, server.Addr, jetstream.StreamConfig{Name: "W", Subjects: []string{"w"}, Duplicates: 7 * time.Minute})
@@ -134,7 +181,8 @@ func TestWhatCanBeKeptFollowsFromTheConfig(t *testing.T) {
 		{"one cursor for all streams", nats.Config{Subject: "edge.{gateway}"}, strict(uplink.ExactlyOnce), "want {stream} in cursor_subject"},
 		{"one cursor for all gateways", nats.Config{Subject: "edge.{stream}"}, strict(uplink.ExactlyOnce), "want {gateway} in cursor_subject"},
 		{"one subject and many cursors", nats.Config{Subject: "all", CursorSubject: "cursor.{gateway}.{stream}"}, strict(uplink.ExactlyOnce), ""},
-		{"not in order", nats.Config{Subject: "all"}, uplink.Promise{Delivery: uplink.EffectivelyOnce, Order: uplink.OrderKey}, "want order: strict"},
+		{"by message ids, not in order", nats.Config{Subject: "all"}, uplink.Promise{Delivery: uplink.EffectivelyOnce, Order: uplink.OrderKey}, ""},
+		{"a cursor, not in order", nats.Config{Subject: "edge.{gateway}.{stream}"}, uplink.Promise{Delivery: uplink.ExactlyOnce, Order: uplink.OrderNone}, "want order: strict"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := uplink.CheckPromise(&test.config, test.promise)
@@ -152,8 +200,8 @@ func TestCheckNamesTheMistake(t *testing.T) {
 		path   string
 		want   string
 	}{
-		{"two ways to sign in", nats.Config{Subject: "a", NKeyFile: "x", Token: "y"}, "user", "want one of user, token, nkey_file and creds_file"},
-		{"a password of nobody", nats.Config{Subject: "a", Password: "y"}, "password", "without a user"},
+		{"two ways to sign in", nats.Config{Subject: "a", NKeyFile: "x", Token: pipeline.NewSecret("y")}, "user", "want one of user, token, nkey_file and creds_file"},
+		{"a password of nobody", nats.Config{Subject: "a", Password: pipeline.NewSecret("y")}, "password", "without a user"},
 		{"the cursor among the data", nats.Config{Subject: "a.b", CursorSubject: "a.b"}, "cursor_subject", "the same as subject"},
 		{"a cursor on no subject", nats.Config{Subject: "a.b", CursorSubject: "a.>"}, "cursor_subject", "no subject to publish to"},
 		{"an unknown placeholder", nats.Config{Subject: "a.b", CursorSubject: "a.{device}"}, "cursor_subject", "unknown placeholder"},

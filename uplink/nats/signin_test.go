@@ -15,9 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"edgegateway/pipeline"
 	"edgegateway/test/rig"
 	"edgegateway/uplink"
 	"edgegateway/uplink/nats"
+	"edgegateway/uplink/uplinktest"
 )
 
 // A user's key pair, made for this test.
@@ -33,7 +35,7 @@ func TestEachWayToSignInSends(t *testing.T) {
 	}
 	seed := write(t, "gateway.nk", nkeySeed)
 	ca, certificate, key := certificate(t)
-	withTLS := nats.Config{User: "gw", Password: "open", TLS: uplink.TLS{Enabled: true, CAFile: ca}}
+	withTLS := nats.Config{User: "gw", Password: pipeline.NewSecret("open"), TLS: uplink.TLS{Enabled: true, CAFile: ca}}
 	for _, test := range []struct {
 		name     string
 		settings string
@@ -41,7 +43,7 @@ func TestEachWayToSignInSends(t *testing.T) {
 		wrong    nats.Config
 		want     string // what the wrong one is told
 	}{
-		{"token", "authorization { token: s3cret }", nats.Config{Token: "s3cret"}, nats.Config{Token: "guess"}, "refuses the sign-in"},
+		{"token", "authorization { token: s3cret }", nats.Config{Token: pipeline.NewSecret("s3cret")}, nats.Config{Token: pipeline.NewSecret("guess")}, "refuses the sign-in"},
 		{
 			"nkey", "authorization { users: [ { nkey: " + nkeyPublic + " } ] }",
 			nats.Config{NKeyFile: seed},
@@ -63,7 +65,7 @@ func TestEachWayToSignInSends(t *testing.T) {
 		},
 		{
 			"user over TLS", fmt.Sprintf("authorization { user: gw, password: open }\ntls { cert_file: %q, key_file: %q }", certificate, key), withTLS,
-			nats.Config{User: "gw", Password: "open", TLS: uplink.TLS{Enabled: true}},
+			nats.Config{User: "gw", Password: pipeline.NewSecret("open"), TLS: uplink.TLS{Enabled: true}},
 			"signed by an authority that is not trusted",
 		},
 	} {
@@ -122,4 +124,15 @@ func certificate(t *testing.T) (ca, certificate, key string) {
 	certificate = write(t, "server.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 	key = write(t, "server.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private8})))
 	return certificate, certificate, key
+}
+
+func TestALineTooSlowForTheServersSignInIsSaid(t *testing.T) {
+	server := rig.NATS(t, rig.NATSOptions{Settings: "authorization { timeout: 0.3, users: [ { user: gw, password: open } ] }"})
+	proxy := uplinktest.NewProxy(t, server.ProxyAt, server.ProxyTo)
+	proxy.Slow(400*time.Millisecond, 0)
+	cfg := &nats.Config{Servers: []string{proxy.Addr}, Subject: "x", User: "gw", Password: pipeline.NewSecret("open")}
+	_, err := cfg.Open(t.Context(), uplink.Env{Gateway: "gw1", Stream: "line"})
+	if !uplink.IsConfig(err) || !strings.Contains(err.Error(), "gave the sign-in up before it arrived") {
+		t.Errorf("Open = %v, want it to say what the server's setting does", err)
+	}
 }

@@ -41,6 +41,12 @@ func (c *Config) findStream(ctx context.Context, env uplink.Env, l *link) (strin
 		cfg.AllowAtomicPublish, cfg.AllowRollup = true, true
 	}
 	_, err = l.js.CreateStream(ctx, cfg)
+	if apiCode(err) == jetstream.JSErrCodeStreamNameInUse {
+		// Another stream's session, or another gateway, has made it in the meantime.
+		if got, again := l.js.StreamNameBySubject(ctx, l.subject); again == nil && got == want {
+			return got, nil
+		}
+	}
 	if err != nil {
 		return "", uplink.Config(fmt.Errorf("make the stream %s: %w", want, err))
 	}

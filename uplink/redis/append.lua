@@ -1,7 +1,8 @@
 -- ARGV: kind, epoch, max_len (0: none), token and expected cursor ('' where there is no fence), the cursor's @BASE ('': none),
--- then seq, entry id, record id, topic and payload of each record. A record without an id is a dead letter: it moves the cursor alone.
+-- then seq, entry id, record id, topic and payload of each record.
 -- Appends in sequence and stops at the first record that is refused, so that what is stored is always a prefix of what
--- was sent. The cursor moves with each append: a script that is cut short leaves the two in step.
+-- was sent. The cursor moves once, behind the last append: Redis writes and passes on the effects of a script as
+-- one, and once it has begun to write neither a full memory nor a client can end it.
 -- Returns how many records are stored now, new or before, why the next one is not ('' if there is none), and the cursor.
 local kind, epoch, max_len, token, expected, base = unpack(ARGV, 1, 6)
 if token ~= '' then
@@ -27,19 +28,20 @@ local function append(id, record_id, topic, payload)
   return redis.pcall('XADD', KEYS[1], 'MAXLEN', '~', max_len, id, 'id', record_id, 'topic', topic, 'payload', payload)
 end
 
-local stored, moved = 0, false
+local stored, moved, refusal = 0, '', ''
 for i = 7, #ARGV, 5 do
-  local seq, record_id = ARGV[i], ARGV[i + 2]
-  if pad(seq) > pad(last_seq) then
-    if record_id ~= '' then
-      local reply = append(ARGV[i + 1], record_id, ARGV[i + 3], ARGV[i + 4])
-      if type(reply) == 'table' and reply.err then return {stored, reply.err, last} end
+  local seq = ARGV[i]
+  if moved ~= '' or pad(seq) > pad(last_seq) then -- sequences grow, so what follows a new record is new
+    local reply = append(ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
+    if type(reply) == 'table' and reply.err then
+      refusal = reply.err
+      break
     end
-    last, last_seq, moved = epoch .. '-' .. seq .. base, seq, true
-    redis.call('SET', KEYS[2], last)
+    moved = seq
   end
   stored = stored + 1
 end
+if moved ~= '' then last = epoch .. '-' .. moved .. base end
 -- A repeat writes too: WAIT and WAITAOF wait for what their own connection wrote.
-if not moved and stored > 0 then redis.call('SET', KEYS[2], last) end
-return {stored, '', last}
+if stored > 0 then redis.call('SET', KEYS[2], last) end
+return {stored, refusal, last}

@@ -37,13 +37,9 @@ type evaluate func(ctx context.Context, c redis.Scripter, keys []string, args ..
 // runAndWait sends the script and the wait for its writes together: they must share a connection, because the server waits
 // for what the connection wrote. The server waits for all earlier writes too, so a repeat is as safe as what it repeats.
 func (s *session) runAndWait(ctx context.Context, eval evaluate, keys []string, args []any) ([]any, error) {
-	wait := []any{"WAIT", s.waitReplicas, waitTimeout.Milliseconds()}
-	if s.waitAOF {
-		wait = []any{"WAITAOF", 1, s.waitReplicas, waitTimeout.Milliseconds()}
-	}
 	var script, waited *redis.Cmd
 	_, _ = s.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
-		script, waited = eval(ctx, p, keys, args...), p.Do(ctx, wait...)
+		script, waited = eval(ctx, p, keys, args...), p.Do(ctx, s.waitCommand()...)
 		return nil
 	})
 	reply, err := script.Slice()
@@ -54,6 +50,14 @@ func (s *session) runAndWait(ctx context.Context, eval evaluate, keys []string, 
 		return nil, err
 	}
 	return reply, nil
+}
+
+// waitCommand waits for what the connection has written to be where the settings want it.
+func (s *session) waitCommand() []any {
+	if s.waitAOF {
+		return []any{"WAITAOF", 1, s.waitReplicas, waitTimeout.Milliseconds()}
+	}
+	return []any{"WAIT", s.waitReplicas, waitTimeout.Milliseconds()}
 }
 
 // reached returns an error unless the counts that the server has waited for are those of the settings.

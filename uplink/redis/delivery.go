@@ -6,11 +6,13 @@ import (
 	"edgegateway/uplink"
 )
 
-// Keeps implements uplink.Keeper. The script moves the far cursor with each record and skips what lies behind it.
+// Keeps implements uplink.Keeper. The script moves the far cursor with each record and skips what lies behind it; a hash has no
+// cursor, and takes no record that is older than its own.
 func (c *Config) Keeps(p uplink.Promise) error {
 	switch {
-	case p.Order != uplink.OrderStrict:
-		return errors.New("it sends in the order of the stream only (want order: strict)")
+	case p.Order != uplink.OrderStrict && c.As != asLatest:
+		return errors.New("the cursor beside the key only grows, so a record that comes late would be taken for a repeat and lost " +
+			"(want order: strict, or as: latest)")
 	case p.Delivery == uplink.ExactlyOnce && c.As == asLatest:
 		return errors.New("as: latest keeps the last record of each topic and no cursor, so what came between cannot be accounted for " +
 			"(want effectively_once, or as: stream or list)")

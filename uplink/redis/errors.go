@@ -73,7 +73,7 @@ func (s *session) fenced(holder string) error {
 	if there < here {
 		return fmt.Errorf("%s has lost the fence of key %s, and confirmed writes perhaps (a fail-over, or an old copy was put back?)", s.address, s.key)
 	}
-	return uplink.Config(fmt.Errorf("another gateway with the id %s writes this %s: it has taken key %s after this one, which sends no more until it is started again "+
+	return uplink.Fenced(fmt.Errorf("another gateway with the id %s writes this %s: it has taken key %s after this one, which sends no more until it is started again "+
 		"(want an id of its own for each gateway)", s.gateway, s.as, s.key))
 }
 

@@ -2,40 +2,15 @@ package redis
 
 import (
 	"context"
-	"crypto/rand"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
+
+	"github.com/redis/go-redis/v9"
 
 	"edgegateway/uplink"
 )
-
-// claims is what this instance of the gateway knows of its fences. It outlives the sessions, so that an instance which lost a
-// fence to another one does not take it back at its next try: the two would fence each other for ever.
-type claims struct {
-	mu       sync.Mutex        // guards the fields below
-	instance string            // its name in the fence; a new one with each start
-	held     map[string]string // number of the last token, by fence
-}
-
-func (c *claims) of(fence string) (instance, held string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.held == nil {
-		c.instance, c.held = rand.Text(), map[string]string{}
-	}
-	if held = c.held[fence]; held == "" {
-		held = "0"
-	}
-	return c.instance, held
-}
-
-func (c *claims) hold(fence, token string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.held[fence], _, _ = strings.Cut(token, ":")
-}
 
 // exactSession is a session with a fence and a far cursor. It implements uplink.Resumer.
 type exactSession struct {
@@ -44,9 +19,9 @@ type exactSession struct {
 }
 
 // claim fences older instances and reads the far cursor.
-func (s *session) claim(ctx context.Context, c *claims) (*exactSession, error) {
-	instance, held := c.of(s.fence)
-	reply, err := s.run(ctx, s.scripts.claim, s.keys(), []any{s.as, instance, held})
+func (s *session) claim(ctx context.Context, c *uplink.Claims) (*exactSession, error) {
+	instance, held := c.Of(s.fence)
+	reply, err := s.run(ctx, s.scripts.claim, s.keys(), []any{s.as, instance, strconv.FormatUint(held, 10)})
 	if err != nil {
 		return nil, err
 	}
@@ -55,10 +30,12 @@ func (s *session) claim(ctx context.Context, c *claims) (*exactSession, error) {
 	}
 	far, ok := s.stand(reply[2].(string))
 	token, isText := reply[0].(string)
-	if !ok || !isText {
+	number, _, _ := strings.Cut(token, ":")
+	n, err := strconv.ParseUint(number, 10, 64)
+	if !ok || !isText || err != nil {
 		return nil, fmt.Errorf("%s gave an answer that makes no sense: %v", s.address, reply)
 	}
-	c.hold(s.fence, token)
+	c.Hold(s.fence, n)
 	s.token = token
 	return &exactSession{session: s, far: far}, nil
 }
@@ -123,5 +100,17 @@ func (s *exactSession) Reset(ctx context.Context, to uplink.FarCursor) error {
 	}
 	s.stand(reply[2].(string))
 	s.far = to
+	return nil
+}
+
+// Alive implements uplink.Watcher.
+func (s *exactSession) Alive(ctx context.Context) error {
+	holder, err := s.client.Get(ctx, s.fence).Result()
+	switch {
+	case err != nil && !errors.Is(err, redis.Nil):
+		return s.explain(err)
+	case holder != s.token:
+		return s.explain(refused("FENCED " + holder))
+	}
 	return nil
 }

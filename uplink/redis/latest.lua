@@ -1,5 +1,4 @@
--- KEYS: the hash of each record. ARGV: epoch, then seq, record id, topic and payload of each record. A record without an id is
--- a dead letter and writes nothing.
+-- KEYS: the hash of each record. ARGV: epoch, then seq, record id, topic and payload of each record.
 -- Sets a hash only where it does not hold a later record (compare-and-set on epoch and sequence), and stops at the first
 -- record that is refused. The same record again writes the same again.
 -- Returns how many records are in now, or have been overtaken, and why the next one is not ('' if there is none).
@@ -11,7 +10,7 @@ for n = 1, #KEYS do
   if at.err then return {n - 1, at.err, ''} end
   local at_epoch, at_seq = at[1] or '0', at[2] or '0'
   if pad(at_epoch) > pad(epoch) then return {n - 1, 'NEWER ' .. at_epoch, ''} end
-  if record_id ~= '' and (at_epoch ~= epoch or pad(seq) >= pad(at_seq)) then
+  if at_epoch ~= epoch or pad(seq) >= pad(at_seq) then
     local reply = redis.pcall('HSET', KEYS[n], 'epoch', epoch, 'seq', seq, 'id', record_id, 'topic', ARGV[4 * n], 'payload', ARGV[4 * n + 1])
     if type(reply) == 'table' and reply.err then return {n - 1, reply.err, ''} end
   end

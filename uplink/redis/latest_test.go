@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"edgegateway/pipeline"
 	"edgegateway/test/rig"
@@ -120,7 +121,7 @@ func TestChecksSayWhatWouldBeRight(t *testing.T) {
 			t.Errorf("as %q: %q, want %q", test.cfg.As, got, test.want)
 		}
 	}
-	for as, n := range map[string]int{"stream": 3, "list": 3, "latest": 2} {
+	for as, n := range map[string]int{"stream": 3, "list": 3, "latest": 6} {
 		kept := 0
 		for _, p := range uplink.Promises() {
 			if uplink.CheckPromise(&redis.Config{As: as}, p) == nil {
@@ -212,6 +213,31 @@ func TestTheServersWordsAreExplained(t *testing.T) {
 		err := sendTo(t, cfg, 7, 1)
 		if err == nil || !strings.Contains(err.Error(), want) || uplink.IsConfig(err) != config {
 			t.Errorf("%s: %v (config %v), want %q (config %v)", words, err, uplink.IsConfig(err), want, config)
+		}
+	}
+}
+
+func TestATopicThatIsSomebodyElsesHoldsOnlyItself(t *testing.T) {
+	server := rig.Redis(t)
+	f := far{connect(t, server.Addr), t}
+	f.do("SET", "k:t1", "not a hash")
+	log := uplinktest.NewLog()
+	g := runAs(t, &redis.Config{Address: server.Addr, As: "latest", Key: "k"}, log, "", uplink.OrderKey)
+	g.append(30) // topics t0, t1, t2
+	for deadline := time.Now().Add(patient); g.Status().Acked < 20; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("Status = %+v, want the 20 records of the other topics confirmed", g.Status())
+		}
+	}
+	s := g.Status()
+	if s.Held != 10 || s.Error != "" || s.Attempts == 0 || !strings.Contains(s.HeldFor, "holds something else") {
+		t.Errorf("Status = %+v, want 10 held and why", s)
+	}
+	f.do("DEL", "k:t1")
+	g.settle()
+	for topic, seq := range map[string]string{"t0": "30", "t1": "28", "t2": "29"} {
+		if got := f.HGet(t.Context(), "k:"+topic, "seq").Val(); got != seq {
+			t.Errorf("hash of %s holds record %s, want %s", topic, got, seq)
 		}
 	}
 }

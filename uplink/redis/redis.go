@@ -28,7 +28,6 @@ type Config struct {
 	WaitAOF      bool            `yaml:"wait_aof" doc:"Confirm a record only when the server has it on disk (Redis 7.2 with appendonly yes)." default:"false"`
 	WaitReplicas int             `yaml:"wait_replicas" doc:"Confirm a record only when so many replicas have it; with wait_aof, on their disks." default:"0" min:"0"`
 
-	claims claims
 	script string // append.lua, unless a test wants to see what goes wrong with less
 
 	Sending uplink.Policy `yaml:"sending" doc:"When and how much is sent."`
@@ -46,7 +45,7 @@ const (
 
 // Check implements pipeline.Checker.
 func (c *Config) Check() []pipeline.Problem {
-	var problems []pipeline.Problem
+	problems := uplink.CheckPolicy("sending", &c.Sending)
 	mistake := func(path, text string) { problems = append(problems, pipeline.Problem{Path: path, Text: text}) }
 	template := c.Key
 	switch c.As {
@@ -65,7 +64,7 @@ func (c *Config) Check() []pipeline.Problem {
 	if c.Key == "" {
 		mistake("key", "is empty (want a key, such as edge:{gateway}:{stream})")
 	}
-	if c.User != "" && c.Password == "" {
+	if c.User != "" && !c.Password.IsSet() {
 		mistake("password", "missing for user "+strconv.Quote(c.User)+" (want password_file or password)")
 	}
 	return append(problems, uplink.CheckTLS(&c.TLS)...)
@@ -94,7 +93,7 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 	if s.fence == "" {
 		return s, nil
 	}
-	exact, err := s.claim(ctx, &c.claims)
+	exact, err := s.claim(ctx, env.Claims)
 	if err != nil {
 		s.Close()
 		return nil, s.explain(err)
@@ -128,8 +127,9 @@ func (c *Config) session(env uplink.Env) (*session, error) {
 	if s.as == asLatest && !strings.Contains(template, topicPlaceholder) {
 		template += ":" + topicPlaceholder
 	}
-	s.key = uplink.Expand(template, env)
+	s.key = place(template, env)
 	s.cursor = beside(s.key, "cursor")
+	s.apart = s.as == asLatest && env.Promise.Order != uplink.OrderStrict && env.Promise.Order != ""
 	if env.Promise.Delivery == uplink.ExactlyOnce && s.as != asLatest {
 		s.fence = beside(s.key, "fence")
 	}
@@ -137,6 +137,16 @@ func (c *Config) session(env uplink.Env) (*session, error) {
 }
 
 const topicPlaceholder = "{topic}"
+
+// place returns the key of a stream. Dead letters that are sent again have a key of their own, with !UPLINK behind it: they
+// have sequences of their own, and a key's ids and its cursor only grow.
+func place(template string, env uplink.Env) string {
+	key := uplink.Expand(template, env)
+	if env.Route != "" {
+		key += strings.TrimPrefix(env.Stream, env.Route)
+	}
+	return key
+}
 
 // beside returns a key in the same slot of a cluster as key.
 func beside(key, name string) string {
@@ -161,8 +171,12 @@ func (s *session) greet(ctx context.Context) error {
 	if !s.waitAOF {
 		return nil
 	}
-	// There is nothing to wait for yet: only whether the server knows the command, and writes a file at all, comes back.
-	err := s.client.Do(ctx, "WAITAOF", 1, 0, 1).Err()
+	return s.checkAOF(s.client.Do(ctx, "WAITAOF", 1, 0, 1).Err())
+}
+
+// checkAOF explains the answer to a WAITAOF.
+func (s *session) checkAOF(err error) error {
+	// Where nothing was written there is nothing to wait for: only whether the server knows the command, and writes a file at all, comes back.
 	switch {
 	case err == nil:
 		return nil

@@ -14,18 +14,6 @@ import (
 	"edgegateway/uplink/uplinktest"
 )
 
-func TestSuite(t *testing.T) {
-	uplinktest.Run(t, uplinktest.Suite{
-		// The smallest bound that Redis allows on a value, so that a record can be refused.
-		Server: func(tb rig.TB) *rig.Server { return rig.Redis(tb, "--proto-max-bulk-len", "1mb") },
-		Driver: func(addr, place string) uplink.Driver {
-			return &redis.Config{Address: addr, Key: "edge:{gateway}:" + place}
-		},
-		Read:    read,
-		Refused: tooLarge,
-	})
-}
-
 // largeText grows sixfold in JSON.
 var largeText = strings.Repeat("\x01", 250<<10)
 
@@ -63,7 +51,7 @@ func TestFaults(t *testing.T) {
 	c := client.NewClient(&client.Options{Addr: server.Addr, Password: "open"})
 	t.Cleanup(func() { _ = c.Close() }) // the test is over
 	at := func(key string) *redis.Config {
-		return &redis.Config{Address: server.Addr, Password: "open", Key: key}
+		return &redis.Config{Address: server.Addr, Password: pipeline.NewSecret("open"), Key: key}
 	}
 	do := func(args ...any) {
 		t.Helper()
@@ -78,9 +66,9 @@ func TestFaults(t *testing.T) {
 	do("SET", "{foreign}:cursor", "7-0")
 	do("ACL", "SETUSER", "reader", "on", ">reader", "~*", "+@read", "+ping", "+config|get", "+hello", "+auth")
 	wrong := at("wrong")
-	wrong.Password = "shut"
+	wrong.Password = pipeline.NewSecret("shut")
 	reader := at("rights")
-	reader.User, reader.Password = "reader", "reader"
+	reader.User, reader.Password = "reader", pipeline.NewSecret("reader")
 	encrypted := at("tls")
 	encrypted.TLS.Enabled = true
 	database := at("db")

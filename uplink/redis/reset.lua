@@ -1,4 +1,4 @@
--- ARGV: kind, token, new cursor. Moves the cursor because an operator has said so. The ids of a stream only grow: where it is
+-- ARGV: kind, token, new cursor. Moves the cursor, over dead letters or because an operator has said so. The ids of a stream only grow: where it is
 -- beyond the new cursor, its last id becomes the cursor's base, and the entry ids from here on are BASE plus sequence.
 -- Returns 0 or 1, why it is 0, and the cursor.
 local kind, token, to = unpack(ARGV)

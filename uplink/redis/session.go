@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -56,6 +57,7 @@ type session struct {
 	address, gateway string
 	encrypted        bool
 	as               string
+	apart            bool // a hash that takes no record holds no others
 	key, cursor      string
 	fence            string // empty without exactly_once
 	epoch            uint64
@@ -79,43 +81,54 @@ func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(ui
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	for len(recs) > 0 {
+		if err := s.tooLarge(&recs[0]); err != nil {
+			report(recs[0].ID.Seq, uplink.Outcome{Verdict: uplink.Drop, Err: err})
+			if s.fence != "" {
+				return nil // nothing behind it may go: the cursor would pass it
+			}
+			recs = recs[1:]
+			continue
+		}
 		n, bytes := s.chunk(recs, s.pace.Bytes(scriptBytes))
 		begun := time.Now()
 		stored, err := s.append(ctx, recs[:n])
 		for _, rec := range recs[:stored] {
-			report(rec.ID.Seq, s.outcome(rec))
+			report(rec.ID.Seq, uplink.Outcome{Verdict: uplink.Ack})
 		}
-		if err != nil {
-			return s.explain(err)
+		if err == nil {
+			s.pace.Took(bytes, time.Since(begun))
+			recs = recs[n:]
+			continue
 		}
-		s.pace.Took(bytes, time.Since(begun))
-		recs = recs[n:]
+		explained := s.explain(err)
+		said, answered := errors.AsType[refused](err)
+		alone := answered && s.apart && strings.Contains(string(said), "WRONGTYPE")
+		if alone || answered && !uplink.IsConfig(explained) {
+			report(recs[stored].ID.Seq, uplink.Outcome{Err: explained, Answered: true})
+		}
+		if !alone {
+			return explained
+		}
+		recs = recs[stored+1:] // the hash of one topic is somebody else's: the others go on
 	}
 	return nil
 }
 
-// outcome returns that of a record which the script has passed.
-func (s *session) outcome(rec uplink.Record) uplink.Outcome {
-	if s.takes(rec) {
-		return uplink.Outcome{Verdict: uplink.Ack}
+// tooLarge says why the server refuses a record for good; nil where it does not.
+func (s *session) tooLarge(rec *uplink.Record) error {
+	if int64(len(rec.JSON)) <= s.maxValue {
+		return nil
 	}
-	return uplink.Outcome{Verdict: uplink.Drop, Err: fmt.Errorf(
-		"the record has %d bytes, the server takes %d (its setting proto-max-bulk-len)", len(rec.JSON), s.maxValue)}
+	return fmt.Errorf("the record has %d bytes, the server takes %d (its setting proto-max-bulk-len)", len(rec.JSON), s.maxValue)
 }
 
-// takes returns false for a record that the server refuses for good. It becomes a dead letter, but the cursor passes it like
-// any other, or the next session would find the far side behind the log.
-func (s *session) takes(rec uplink.Record) bool { return int64(len(rec.JSON)) <= s.maxValue }
-
-// chunk returns how many records go into the next run of the script, one at the least, and their bytes.
+// chunk returns how many records go into the next run of the script, up to one that is too large and one at the least, and
+// their bytes.
 func (s *session) chunk(recs []uplink.Record, limit int) (n, bytes int) {
 	recs = recs[:min(len(recs), scriptRecords)]
-	for i, rec := range recs {
-		more := 0
-		if s.takes(rec) {
-			more = len(rec.JSON)
-		}
-		if i > 0 && bytes+more > limit {
+	for i := range recs {
+		more := len(recs[i].JSON)
+		if i > 0 && (bytes+more > limit || s.tooLarge(&recs[i]) != nil) {
 			return i, bytes
 		}
 		bytes += more
@@ -140,11 +153,7 @@ func (s *session) append(ctx context.Context, recs []uplink.Record) (stored int,
 		if s.as != asLatest {
 			args = append(args, s.entryID(rec.ID.Seq))
 		}
-		if s.takes(rec) {
-			args = append(args, rec.ID.String(), rec.Message.Topic, rec.JSON)
-		} else {
-			args = append(args, "", "", "")
-		}
+		args = append(args, rec.ID.String(), rec.Message.Topic, rec.JSON)
 	}
 	reply, err := s.run(ctx, script, keys, args)
 	if err != nil {

@@ -22,16 +22,45 @@ const windowVariable = "EDGE_UPLINKTEST_WINDOW"
 // commit and the cursor of the log, and reads back what arrived: none may be lost, and the order must be that of the log.
 // It prints the figures and returns how many records are there twice, which is the caller's to judge. The child is the test
 // that calls it, run again: there it is a life of the gateway, and returns when that is over. mode names what arrives, so two
-// runs may share a broker.
+// runs may share a broker. UPLINK_KILLS in the environment is the number of kills instead.
 func RunKills(t *testing.T, s Suite, mode string, kills int) (doubled int) {
+	t.Helper()
 	if killed(t, s) {
 		return 0
 	}
-	b := &bench{T: t, suite: s, server: s.Server(t), place: strings.ReplaceAll(mode, " ", "-"), log: NewLog()}
-	b.addr = b.server.Addr
-	if s.Prepare != nil {
-		s.Prepare(t, b.addr, b.place)
+	kills = fromEnvironment("UPLINK_KILLS", kills)
+	v := killAgain(t, s, mode, kills)
+	say("kill %s: kills %d sent %d lost %d doubled %d", mode, kills, v.sent, v.lost, v.doubled)
+	v.mustBe(t, v.doubled)
+	return v.doubled
+}
+
+// RunControl does the same to a driver that lacks what keeps records from being there twice, and wants the kills to show it: the
+// negative control of RunKills. name says what is lacking.
+func RunControl(t *testing.T, s Suite, name string, kills int) {
+	t.Helper()
+	if killed(t, s) {
+		return
 	}
+	v := killAgain(t, s, name, kills)
+	v.mustBe(t, v.doubled)
+	caught(t, name, v.doubled > 0, fmt.Sprintf("kills %d sent %d lost %d doubled %d", kills, v.sent, v.lost, v.doubled))
+}
+
+// caught prints what has come of a negative control.
+func caught(t *testing.T, name string, ok bool, figures string) {
+	t.Helper()
+	verdict := "caught"
+	if !ok {
+		verdict = "not caught"
+		t.Errorf("%s: %s: the suite does not see what it is for", name, figures)
+	}
+	say("control %s: %s (%s)", name, verdict, figures)
+}
+
+func killAgain(t *testing.T, s Suite, mode string, kills int) verdict {
+	t.Helper()
+	b := newBench(t, s, s.Server(t), strings.NewReplacer(" ", "-", "_", "-").Replace(mode))
 	dir := filepath.Join(t.TempDir(), "log")
 	acked := 0
 	for i := range kills {
@@ -47,23 +76,20 @@ func RunKills(t *testing.T, s Suite, mode string, kills int) (doubled int) {
 	c := b.child(dir)
 	c.waitPast(acked)
 	total := c.settle(acked)
-	stored := s.Read(t, b.addr, b.place)
-	there := map[string]bool{}
-	for _, r := range stored {
-		there[r.ID] = true
+	return judge(s.Read(t, b.addr, b.place), 0, total, nil)
+}
+
+func fromEnvironment(variable string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(variable)); err == nil {
+		return n
 	}
-	doubled = len(stored) - len(there)
-	fmt.Printf("kill %s: kills %d sent %d lost %d doubled %d\n", mode, kills, total, total-len(there), doubled)
-	verify(t, stored, total, nil, len(stored))
-	return doubled
+	return otherwise
 }
 
 // diesInWindow runs a life that ends between a commit at the far side and the log's cursor, and returns the last record that
 // it said was on disk.
 func (b *bench) diesInWindow(dir string, after int) int {
-	b.Setenv(windowVariable, strconv.Itoa(after))
-	c := b.child(dir)
-	b.Setenv(windowVariable, "")
+	c := b.child(dir, windowVariable+"="+strconv.Itoa(after))
 	select {
 	case <-c.done:
 	case <-time.After(patient):

@@ -55,12 +55,16 @@ type child struct {
 	mu      sync.Mutex // guards the fields below
 	acked   int        // last record that it said was on disk
 	settled int        // records in its log when all had an outcome
+	heap    int        // most bytes of live heap, and
+	flight  int        // most records in flight, since they were last looked at
 }
 
-func (b *bench) child(dir string) *child {
+// child starts one, with further variables.
+func (b *bench) child(dir string, variables ...string) *child {
 	b.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+strings.SplitN(b.Name(), "/", 2)[0]+"$")
 	cmd.Env = append(os.Environ(), childVariable+"="+strings.Join([]string{dir, b.addr, b.place}, "\n"))
+	cmd.Env = append(cmd.Env, variables...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -86,6 +90,10 @@ func (b *bench) child(dir string) *child {
 				c.acked = n
 			case word == "settled":
 				c.settled = n
+			case word == "heap":
+				c.heap = max(c.heap, n)
+			case word == "flight":
+				c.flight = max(c.flight, n)
 			}
 			c.mu.Unlock()
 		}
@@ -149,14 +157,14 @@ func killed(t *testing.T, s Suite) bool {
 		return false
 	}
 	part := strings.Split(args, "\n")
-	if err := live(t.Context(), part[0], s.Driver(part[1], part[2])); err != nil {
+	if err := live(t.Context(), part[0], s.Driver(part[1], part[2]), s.env()); err != nil {
 		t.Fatal(err)
 	}
 	return true
 }
 
 // live is a life of the gateway: it appends numbered messages and sends them until its standard input ends, then settles.
-func live(ctx context.Context, dir string, driver uplink.Driver) error {
+func live(ctx context.Context, dir string, driver uplink.Driver, env uplink.Env) error {
 	log, err := wal.Open(dir, wal.Options{NewEpoch: epoch})
 	if err != nil {
 		return err
@@ -173,10 +181,15 @@ func live(ctx context.Context, dir string, driver uplink.Driver) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	runner := uplink.New(uplink.RunnerConfig{Driver: driver, Env: env(), Cursor: mayDie(cursor), Timing: timing})
+	runner := uplink.New(uplink.RunnerConfig{Driver: driver, Env: env, Cursor: mayDie(cursor), Timing: timing})
 	ended := make(chan error, 1)
 	go func() { ended <- runner.Run(ctx) }()
-	last, err = produce(ctx, log, last)
+	pause := time.Duration(0)
+	if _, ok := os.LookupEnv(outageVariable); ok {
+		pause = 10 * time.Millisecond
+		go weigh(ctx, runner) // ends with this life
+	}
+	last, err = produce(ctx, log, last, pause)
 	if err != nil {
 		return err
 	}
@@ -195,7 +208,7 @@ func live(ctx context.Context, dir string, driver uplink.Driver) error {
 }
 
 // produce appends messages in sequence, and says of each that is on disk so, until standard input ends.
-func produce(ctx context.Context, log *wal.Log, last int) (int, error) {
+func produce(ctx context.Context, log *wal.Log, last int, pause time.Duration) (int, error) {
 	end := make(chan struct{})
 	go func() {
 		defer close(end)
@@ -222,5 +235,6 @@ func produce(ctx context.Context, log *wal.Log, last int) (int, error) {
 			return last, err
 		}
 		fmt.Printf("acked %d\n", last)
+		time.Sleep(pause)
 	}
 }

@@ -3,6 +3,7 @@ package uplinktest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,8 +28,8 @@ type Log struct {
 
 // Letter is a dead letter.
 type Letter struct {
-	Seq    uint64
-	Reason string
+	Seq uint64
+	wal.Refusal
 }
 
 // NewLog returns an empty log.
@@ -103,12 +104,12 @@ func (l *Log) Done(recs ...wal.Record) {
 	l.announceLocked()
 }
 
-// Drop implements uplink.Cursor.
-func (l *Log) Drop(r wal.Record, reason string) {
+// Refuse implements uplink.Cursor.
+func (l *Log) Refuse(r wal.Record, why wal.Refusal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.finalLocked(r.Seq)
-	l.letters = append(l.letters, Letter{r.Seq, reason})
+	l.letters = append(l.letters, Letter{r.Seq, why})
 	l.announceLocked()
 }
 
@@ -180,6 +181,21 @@ func (l *Log) Back(seq uint64) error {
 	l.next, l.highest = l.first, min(l.highest, l.first)
 	l.announceLocked()
 	return nil
+}
+
+// Sync implements uplink.Position: memory has nothing to wait for.
+func (l *Log) Sync(ctx context.Context) error { return ctx.Err() }
+
+// Refused implements uplink.Position.
+func (l *Log) Refused(from, to uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for seq := from + 1; seq <= to; seq++ {
+		if !slices.ContainsFunc(l.letters, func(d Letter) bool { return d.Seq == seq }) {
+			return false
+		}
+	}
+	return true
 }
 
 // Len returns the number of records, Settled how many of them lie below the cursor.

@@ -1,9 +1,11 @@
 package uplinktest
 
 import (
+	"os"
 	"testing"
 	"time"
 
+	"edgegateway/pipeline"
 	"edgegateway/uplink"
 )
 
@@ -45,6 +47,26 @@ func refused(t *testing.T, b *bench) {
 	}
 }
 
+// tooLarge sends records over whatever bound there may be, alone and among others.
+func tooLarge(t *testing.T, b *bench) {
+	huge := pipeline.Message{Topic: "boiler/image", Key: "boiler", Value: pipeline.Bytes(make([]byte, 3<<20))}
+	b.log.Append(huge) // 1
+	b.append(30)
+	b.log.Append(huge) // 32
+	_, stop := b.runner()
+	b.waitSettled()
+	b.append(30)
+	b.waitSettled()
+	stop()
+	for _, l := range b.log.Letters() {
+		t.Logf("dead letter %d: %s", l.Seq, l.Reason)
+	}
+	if dead := b.dead(); len(dead) != 2 || !dead[1] || !dead[32] {
+		t.Errorf("dead letters %v, want 1 and 32", dead)
+	}
+	b.check(b.log.Again())
+}
+
 func closeInFlight(t *testing.T, b *bench) {
 	wait := b.appendSteadily(3000, time.Millisecond)
 	for i := range 6 {
@@ -60,53 +82,6 @@ func closeInFlight(t *testing.T, b *bench) {
 	b.check(b.log.Again())
 }
 
-func slowLine(t *testing.T, b *bench) {
-	p := NewProxy(t, b.server.ProxyAt, b.server.ProxyTo)
-	p.Slow(60*time.Millisecond, 200<<10)
-	b.addr = p.Addr
-	b.append(1500)
-	r, stop := b.runner()
-	most := 0
-	for !b.log.Wait(b.log.Len(), 20*time.Millisecond) {
-		s := r.Status()
-		most = max(most, s.InFlight)
-		if s.State == uplink.Waiting {
-			t.Fatalf("a slow line was taken for a dead one: %s", s.Error)
-		}
-	}
-	stop()
-	if most > 1024 {
-		t.Errorf("%d records were in flight, want at most 1024", most)
-	}
-	b.check(0)
-}
-
-func lostReplies(t *testing.T, b *bench) {
-	p := NewProxy(t, b.server.ProxyAt, b.server.ProxyTo)
-	b.addr = p.Addr
-	_, stop := b.runner()
-	for range 3 {
-		b.append(200)
-		b.waitSettled()
-		before := p.Swallowed()
-		p.Swallow(true)
-		b.append(300)
-		for deadline := time.Now().Add(patient); p.Swallowed() == before; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("no reply came to be swallowed")
-			}
-		}
-		p.Swallow(false)
-		b.waitSettled()
-	}
-	stop()
-	if b.log.Again() == 0 && !b.suite.Resumes {
-		t.Error("no record was sent a second time: the test lost no reply")
-	}
-	t.Logf("%d records were sent a second time", b.log.Again())
-	b.check(b.log.Again())
-}
-
 func standsStill(t *testing.T, b *bench) {
 	r, stop := b.runner()
 	b.append(100)
@@ -114,6 +89,7 @@ func standsStill(t *testing.T, b *bench) {
 	b.server.Pause()
 	b.append(300)
 	failed := waitState(r, uplink.Waiting)
+	time.Sleep(long(0, 30*time.Second))
 	b.server.Resume()
 	if !failed {
 		t.Errorf("Status = %+v with a broker that stands still, want waiting", r.Status())
@@ -169,10 +145,22 @@ func (b *bench) interrupted(interrupt func()) {
 
 // waitState waits until a runner is in a state and returns false if that does not happen.
 func waitState(r *uplink.Runner, want uplink.State) bool {
-	for deadline := time.Now().Add(patient); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		if r.Status().State == want {
+	return waitStatus(r, func(s uplink.Status) bool { return s.State == want })
+}
+
+func waitStatus(r *uplink.Runner, is func(uplink.Status) bool) bool {
+	for deadline := time.Now().Add(patient); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if is(r.Status()) {
 			return true
 		}
 	}
 	return false
+}
+
+// long picks between what make test does and what UPLINK_LONG=1 asks for.
+func long[T any](short, long T) T {
+	if os.Getenv("UPLINK_LONG") != "" {
+		return long
+	}
+	return short
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +17,10 @@ import (
 
 // Suite is what Run needs to know of a driver.
 type Suite struct {
+	// Name is DRIVER MODE, as in "nats exactly_once". It stands before the figures.
+	Name string
+	// Delivery is what the stream asks for; empty leaves that to the driver.
+	Delivery uplink.Delivery
 	// Server starts the real broker; one serves the whole suite.
 	Server func(rig.TB) *rig.Server
 	// Prepare makes a place at the broker (topic, stream), where the broker wants that. It may be nil.
@@ -26,6 +31,10 @@ type Suite struct {
 	Read func(t testing.TB, addr, place string) []Stored
 	// Refused returns a message that the broker refuses for good, however often it is sent.
 	Refused func() pipeline.Message
+	// Delete removes a place at the broker, with all it holds; Prepare makes it again. It may be nil where a write does.
+	Delete func(t testing.TB, addr, place string)
+	// Access returns a driver whose right to write to a place can be taken away at the broker, and given back.
+	Access func(t testing.TB, addr, place string) (d uplink.Driver, revoke, renew func())
 	// Doubles says that a record which was in flight when a session ended may be stored twice.
 	Doubles bool
 	// Resumes says that a session goes on behind a far cursor, so that what was stored is not sent again.
@@ -54,39 +63,72 @@ const (
 	patient = 60 * time.Second // bound of waits that should take far less
 )
 
+// part is a case of the suite.
+type part struct {
+	name string
+	run  func(*testing.T, *bench)
+}
+
+// The cases. Those of the first list only spoil a line of their own or wait, so they run side by side on one broker; those of the
+// second want it for themselves.
+func parts(s Suite) (together, alone []part) {
+	together = []part{
+		{"close in flight then restart", closeInFlight},
+		{"a slow line", slowLine},
+		{"a latency of 2 s", latency},
+		{"a line of 10 kB a second", narrow},
+		{"lost replies", lostReplies},
+		{"connections reset in the middle of requests", reset},
+		{"a line that takes all and answers nothing", blackHole},
+		{"memory during a long outage", outage},
+	}
+	if s.Access != nil {
+		together = append(together, part{"credentials are revoked and renewed", revoked})
+	}
+	if s.Delete != nil {
+		together = append(together, part{"the place is deleted and made again", deleted})
+	}
+	return together, []part{
+		{"each record is confirmed once and in order", inOrder},
+		{"a record refused for good becomes a dead letter and the rest flows", refused},
+		{"a record over every limit becomes a dead letter and the rest flows", tooLarge},
+		{"a broker that stands still", standsStill},
+		{"the broker is down at the start", downAtStart},
+		{"the broker is stopped and started in mid-flow", stopped},
+		{"the broker is killed in mid-flow", brokerKilled},
+		{"the gateway is killed in mid-flow", gatewayKilled},
+	}
+}
+
 // Run runs the suite as subtests of t.
 func Run(t *testing.T, s Suite) {
 	if killed(t, s) {
 		return
 	}
 	server := s.Server(t)
-	for _, part := range []struct {
-		name string
-		run  func(*testing.T, *bench)
-	}{
-		{"each record is confirmed once and in order", inOrder},
-		{"a record refused for good becomes a dead letter and the rest flows", refused},
-		{"close in flight then restart", closeInFlight},
-		{"a slow line", slowLine},
-		{"lost replies", lostReplies},
-		{"a broker that stands still", standsStill},
-		{"the broker is down at the start", downAtStart},
-		{"the broker is stopped and started in mid-flow", stopped},
-		{"the broker is killed in mid-flow", brokerKilled},
-		{"the gateway is killed in mid-flow", gatewayKilled},
-	} {
-		t.Run(part.name, func(t *testing.T) {
-			place := "place-" + strings.ReplaceAll(strings.ToLower(part.name), " ", "-")
-			b := &bench{T: t, suite: s, server: server, place: place, addr: server.Addr, log: NewLog()}
-			if s.Prepare != nil {
-				s.Prepare(t, server.Addr, place)
-			}
-			part.run(t, b)
-			for _, m := range b.log.Mistakes() {
-				t.Errorf("the runner's use of the log: %s", m)
-			}
-		})
-	}
+	lines := newLines(server)
+	t.Run(s.Name, func(t *testing.T) {
+		together, alone := parts(s)
+		t.Logf("conformance %s has %d cases", s.Name, len(together)+len(alone)) // test/conformance counts them
+		run := func(p part) {
+			t.Run(p.name, func(t *testing.T) {
+				b := newBench(t, s, server, "place-"+strings.ReplaceAll(strings.ToLower(p.name), " ", "-"))
+				b.lines = lines
+				p.run(t, b)
+				for _, m := range b.log.Mistakes() {
+					t.Errorf("the runner's use of the log: %s", m)
+				}
+			})
+		}
+		var running sync.WaitGroup
+		for _, p := range together {
+			running.Go(func() { run(p) }) // t.Parallel would run as many as there are processors, and these wait
+		}
+		running.Wait()
+		for _, p := range alone {
+			run(p)
+		}
+	})
 }
 
 // bench is one subtest's set-up.
@@ -94,18 +136,40 @@ type bench struct {
 	*testing.T
 	suite  Suite
 	server *rig.Server
+	lines  *lines
 	place  string
 	addr   string // of the broker or of a proxy
 	log    *Log
+	timing uplink.Timing
+	mark   *note // of RunRestored
+}
+
+// newBench makes a place at a broker.
+func newBench(t *testing.T, s Suite, server *rig.Server, place string) *bench {
+	t.Helper()
+	if s.Prepare != nil {
+		s.Prepare(t, server.Addr, place)
+	}
+	return &bench{T: t, suite: s, server: server, place: place, addr: server.Addr, log: NewLog(), timing: timing}
 }
 
 // runner starts a runner and returns it with a function that stops it.
 func (b *bench) runner() (*uplink.Runner, func()) {
 	b.Helper()
-	r := uplink.New(uplink.RunnerConfig{
-		Driver: b.suite.Driver(b.addr, b.place), Env: env(), Cursor: b.log, Timing: timing,
-	})
+	r := uplink.New(b.config())
 	return r, b.start(r)
+}
+
+func (b *bench) config() uplink.RunnerConfig {
+	return uplink.RunnerConfig{Driver: b.suite.Driver(b.addr, b.place), Env: b.suite.env(), Cursor: b.log, Timing: b.timing}
+}
+
+func (s Suite) env() uplink.Env {
+	e := env()
+	if s.Delivery != "" {
+		e.Promise = uplink.Promise{Delivery: s.Delivery, Order: uplink.OrderStrict}
+	}
+	return e
 }
 
 func env() uplink.Env {
@@ -179,47 +243,16 @@ func (b *bench) waitSettled() {
 // there twice is within what the driver promises.
 func (b *bench) check(mayDouble int) {
 	b.Helper()
+	if !b.suite.Doubles {
+		mayDouble = 0
+	}
+	verify(b.T, b.suite.Read(b.T, b.server.Addr, b.place), b.log.Len(), b.dead(), mayDouble)
+}
+
+func (b *bench) dead() map[int]bool {
 	dead := map[int]bool{}
 	for _, l := range b.log.Letters() {
 		dead[int(l.Seq)] = true
 	}
-	if !b.suite.Doubles {
-		mayDouble = 0
-	}
-	verify(b.T, b.suite.Read(b.T, b.server.Addr, b.place), b.log.Len(), dead, mayDouble)
-}
-
-func verify(t testing.TB, stored []Stored, sent int, dead map[int]bool, mayDouble int) {
-	t.Helper()
-	seen := make(map[string]bool, len(stored))
-	doubled, next := 0, 1
-	for _, s := range stored {
-		if seen[s.ID] {
-			doubled++
-			continue
-		}
-		seen[s.ID] = true
-		for dead[next] {
-			next++
-		}
-		id := pipeline.RecordID{Gateway: gateway, Stream: stream, Epoch: epoch, Seq: uint64(next)}
-		if s.ID != id.String() {
-			t.Fatalf("record %s stands where %s should: lost or out of order", s.ID, id)
-		}
-		m := message(next)
-		if want := string(pipeline.AppendJSON(nil, id, &m)); s.Payload != want {
-			t.Fatalf("record %s has payload\n%s, want\n%s", s.ID, s.Payload, want)
-		}
-		next++
-	}
-	for dead[next] {
-		next++
-	}
-	if next-1 != sent {
-		t.Errorf("%d of %d records arrived", next-1, sent)
-	}
-	if doubled > mayDouble {
-		t.Errorf("%d records are stored twice, want at most %d", doubled, mayDouble)
-	}
-	t.Logf("sent %d lost 0 doubled %d dead letters %d", sent, doubled, len(dead))
+	return dead
 }

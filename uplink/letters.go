@@ -1,0 +1,112 @@
+package uplink
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"edgegateway/wal"
+)
+
+// Where the far side keeps a cursor, a dead letter waits until all below it has an outcome and nothing is in flight. Then it is
+// given to the log, and once that has it on stable storage the far cursor passes it:
+//
+//	… acked ─▶ Cursor.Refuse ─▶ Sync ─▶ Resumer.Reset ─▶ what stands behind is read again and sent
+//
+// A kill before Sync leaves a record without an outcome that the far cursor has not passed: it is sent, and refused, again. A
+// kill before Reset leaves a far cursor below the letter; resume moves it. So the letter is never lost, and nothing doubled.
+
+// letterLocked notes a record that is refused for good. Whatever ends the session, it is not sent again.
+func (f *flight) letterLocked(rec wal.Record, err error) {
+	f.tryLocked(&report{rec: rec, since: f.sent}).final = err
+	f.letters = append(f.letters, rec)
+	f.nudgeLocked()
+}
+
+// bury brings the letters that are there into the log and the far cursor past them. It returns false when the session is over.
+func (f *flight) bury(ctx context.Context) bool {
+	for f.resumer != nil {
+		letters, wait, ok := f.takeLetters()
+		switch {
+		case !ok:
+			return false
+		case wait:
+			<-f.room // halt signals it too
+		case len(letters) == 0:
+			return true
+		default:
+			if err := f.buryThese(ctx, letters); err != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// takeLetters returns the letters that stand next: with nothing between them, and nothing below that has no outcome.
+func (f *flight) takeLetters() (letters []wal.Record, wait, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.halted {
+		return nil, false, false
+	}
+	if len(f.letters) == 0 {
+		return nil, false, true
+	}
+	slices.SortFunc(f.letters, func(a, b wal.Record) int {
+		if a.Seq < b.Seq {
+			return -1
+		}
+		return 1
+	})
+	first := f.letters[0].Seq
+	next := ^uint64(0) // the first record behind it that was taken for this flight; the driver has not sent it
+	for seq := range f.aloft {
+		if seq < first {
+			return nil, true, true
+		}
+		next = min(next, seq)
+	}
+	if f.settling || len(f.reports) > 0 {
+		return nil, true, true
+	}
+	n := 1
+	for n < len(f.letters) && f.letters[n].Seq < next {
+		n++
+	}
+	letters = f.letters[:n]
+	f.letters, f.bytes = nil, 0
+	clear(f.aloft)
+	return letters, false, true
+}
+
+func (f *flight) buryThese(ctx context.Context, letters []wal.Record) error {
+	for _, rec := range letters {
+		f.mu.Lock()
+		why := f.r.tries[rec.Seq].final
+		f.mu.Unlock()
+		f.refuse(rec, why)
+	}
+	if p, ok := f.r.cfg.Cursor.(Position); ok {
+		if err := p.Sync(ctx); err != nil {
+			if ctx.Err() == nil {
+				f.endLog(err)
+			}
+			return err
+		}
+	}
+	last := letters[len(letters)-1].Seq
+	reset, cancel := context.WithTimeout(ctx, f.r.cfg.Timing.Open)
+	defer cancel()
+	if err := f.resumer.Reset(reset, FarCursor{f.r.cfg.Env.Epoch, last}); err != nil {
+		if !errors.Is(err, context.Canceled) || ctx.Err() == nil {
+			f.halt(err)
+		}
+		return err
+	}
+	f.mu.Lock()
+	f.end.acked = true // it goes on
+	f.mu.Unlock()
+	f.r.cfg.Cursor.Rewind()
+	return nil
+}
