@@ -60,6 +60,13 @@ func (g *gateway) append(n int) {
 	}
 }
 
+// filled returns a log of n messages whose cursor stands at the beginning: what a crash leaves.
+func filled(n int) *uplinktest.Log {
+	g := gateway{log: uplinktest.NewLog()}
+	g.append(n)
+	return g.log
+}
+
 // send appends n messages and waits until all have an outcome.
 func (g *gateway) send(n int) {
 	g.t.Helper()
@@ -120,8 +127,8 @@ func TestTheOlderOfTwoGatewaysGivesWay(t *testing.T) {
 	older := run(t, driver, uplinktest.NewLog(), "")
 	older.send(50)
 	_, driver = exactly("two")
-	newer := run(t, driver, uplinktest.NewLog(), "") // over a copy of the older one's disk
-	newer.send(100)
+	newer := run(t, driver, filled(100), "") // over a copy of the older one's disk
+	newer.settle()
 	older.append(1)
 	if s := older.says("another gateway with the id gw1 writes this stream"); !s.Config {
 		t.Errorf("Status = %+v, want an error that a person must mend", s)
@@ -172,8 +179,8 @@ func TestConfirmedRecordsTheLogDoesNotKnowOfAreNotSentAgain(t *testing.T) {
 	g.send(100)
 	g.stop()
 	_, driver = exactly("lag")
-	g = run(t, driver, uplinktest.NewLog(), "") // the same log, whose cursor has not moved
-	g.send(120)
+	g = run(t, driver, filled(120), "") // the same log, whose cursor has not moved
+	g.settle()
 	g.stop()
 	holds(t, "lag", upTo(120)...)
 }
@@ -288,8 +295,8 @@ func TestATopicOfSeveralPartitionsTakesAStreamIntoOne(t *testing.T) {
 	}
 	for _, n := range []int{60, 100} {
 		_, driver := exactly("parts")
-		g := run(t, driver, uplinktest.NewLog(), "") // a cursor that did not reach the disk
-		g.send(n)
+		g := run(t, driver, filled(n), "") // a cursor that did not reach the disk
+		g.settle()
 		g.stop()
 	}
 	holds(t, "parts-partition-0", upTo(100)...)
@@ -319,8 +326,8 @@ func TestTheLastMessageOutlivesANamespaceThatRetainsNothing(t *testing.T) {
 	}
 	for _, n := range []int{50, 80} {
 		_, driver := exactly("public/bare/kept")
-		g := run(t, driver, uplinktest.NewLog(), "") // a cursor that did not reach the disk
-		g.send(n)
+		g := run(t, driver, filled(n), "") // a cursor that did not reach the disk
+		g.settle()
 		g.stop()
 		if err := b.Admin(http.MethodPut, "persistent/public/bare/kept/unload", nil); err != nil { // closes the ledger
 			t.Fatal(err)

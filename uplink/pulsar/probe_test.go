@@ -26,8 +26,8 @@ func TestProbeDisturbsNobody(t *testing.T) {
 	g.stop()
 	holds(t, "probed", upTo(40)...)
 	_, driver = exactly("probed")
-	g = run(t, driver, uplinktest.NewLog(), "") // the cursor is found behind the probe's note
-	g.send(50)
+	g = run(t, driver, filled(50), "") // the cursor is found behind the probe's note
+	g.settle()
 	g.stop()
 	holds(t, "probed", upTo(50)...)
 }
