@@ -341,9 +341,9 @@ func TestCloseLeavesNoGoroutines(t *testing.T) {
 	run(t, driver, uplinktest.NewLog(), "").send(1) // what the library keeps for the process
 	c, driver := exactly("tidy2")
 	before := runtime.NumGoroutine()
-	for range 5 {
-		g := run(t, driver, uplinktest.NewLog(), "")
-		g.send(20)
+	for i := range 5 {
+		g := run(t, driver, filled(20+20*i), "")
+		g.settle()
 		g.stop()
 	}
 	c.WaitClosed()
