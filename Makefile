@@ -13,7 +13,7 @@ KILLS    ?= 12
 BROKER_KILLS ?= 3
 DEVICE   ?= loop
 RAM      := $(firstword $(wildcard /dev/shm) /tmp)
-UPLINKS  := $(patsubst %,./uplink/%,kafka nats redis)
+UPLINKS  := $(patsubst %,./uplink/%,kafka nats pulsar redis)
 export CGO_ENABLED ?= 1
 
 .PHONY: help run build test race lint bench bench-wal soak fuzz deb fmt cross setup e2e e2e-control powercut powercut-control powercut-arm powercut-arm64 salvage \

@@ -2,7 +2,7 @@
 # Installs what the tests run against and leaves alone what is there already: brokers, clients and a browser from package
 # registries, nothing by hand. Called by `make test` and, for the one part they need, by the tests themselves.
 #
-#   test/setup.sh [PART ...]     parts: apt python kafka nats deb qemu (default: all)
+#   test/setup.sh [PART ...]     parts: apt python kafka pulsar nats deb qemu (default: all)
 #
 # Everything that is not a Debian package goes to $EDGE_TEST_CACHE (default: ~/.cache/edge-gateway-test).
 set -euo pipefail
@@ -69,6 +69,28 @@ POM
   touch "$cache/kafka-$version/done"
 }
 
+pulsar() { # 3.0 is the last line that Maven Central has whole; without the BOM Maven looks through the versions of grpc for ever
+  local version=3.0.7 log4j=2.18.0
+  [ -e "$cache/pulsar-$version/done" ] && return
+  say "pulsar $version"
+  mkdir -p "$cache/pulsar-$version"
+  cat >"$cache/pulsar-$version/pom.xml" <<POM
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion><groupId>edgegateway</groupId><artifactId>pulsar</artifactId><version>1</version>
+  <dependencyManagement><dependencies>
+    <dependency><groupId>org.apache.pulsar</groupId><artifactId>pulsar</artifactId><version>$version</version><type>pom</type><scope>import</scope></dependency>
+  </dependencies></dependencyManagement>
+  <dependencies>
+    <dependency><groupId>org.apache.pulsar</groupId><artifactId>pulsar-broker</artifactId><version>$version</version></dependency>
+    <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-core</artifactId><version>$log4j</version></dependency>
+    <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>$log4j</version></dependency>
+  </dependencies>
+</project>
+POM
+  (cd "$cache/pulsar-$version" && mvn -q -B dependency:copy-dependencies -DoutputDirectory=lib)
+  touch "$cache/pulsar-$version/done"
+}
+
 nats() { # built from its Go module; Debian's 2.9 is years behind what users run
   local bin="$cache/nats-server" mod="$here/tools"
   [ -x "$bin" ] && [ "$bin" -nt "$mod/go.mod" ] && return
@@ -91,10 +113,10 @@ deb() { # a small Debian in which packages are installed; the last line is its p
   echo "$tar"
 }
 
-[ $# -gt 0 ] || set -- apt python kafka nats deb qemu
+[ $# -gt 0 ] || set -- apt python kafka pulsar nats deb qemu
 for part in "$@"; do
   case $part in
-    apt | python | kafka | nats | deb | qemu) "$part" ;;
-    *) say "unknown part $part (want apt, python, kafka, nats, deb or qemu)"; exit 2 ;;
+    apt | python | kafka | pulsar | nats | deb | qemu) "$part" ;;
+    *) say "unknown part $part (want apt, python, kafka, pulsar, nats, deb or qemu)"; exit 2 ;;
   esac
 done

@@ -15,6 +15,7 @@ import (
 var variants = []struct{ name, section string }{
 	{"kafka", "{driver: kafka, brokers: [\"b:9092\"], topic: edge}"},
 	{"nats", "{driver: nats, servers: [\"n:4222\"]}"},
+	{"pulsar", "{driver: pulsar, servers: [\"p:6650\"], topic: edge}"},
 	{"redis, as: stream", "{driver: redis, address: \"r:6379\", as: stream}"},
 	{"redis, as: list", "{driver: redis, address: \"r:6379\", as: list}"},
 	{"redis, as: latest", "{driver: redis, address: \"r:6379\", as: latest}"},

@@ -21,14 +21,16 @@ import (
 	"edgegateway/uplink"
 	"edgegateway/uplink/kafka"
 	"edgegateway/uplink/nats"
+	"edgegateway/uplink/pulsar"
 	"edgegateway/uplink/redis"
 )
 
 // drivers are configs that keep the most that a driver can.
 var drivers = map[string]uplink.Driver{
-	"kafka": &kafka.Config{Brokers: []string{"b:9092"}, Topic: "edge"},
-	"nats":  &nats.Config{Servers: []string{"n:4222"}, Subject: "edge.{gateway}.{stream}"},
-	"redis": &redis.Config{Address: "r:6379", As: "stream", Key: "edge:{gateway}:{stream}"},
+	"kafka":  &kafka.Config{Brokers: []string{"b:9092"}, Topic: "edge"},
+	"nats":   &nats.Config{Servers: []string{"n:4222"}, Subject: "edge.{gateway}.{stream}"},
+	"pulsar": &pulsar.Config{Servers: []string{"p:6650"}, Topic: "edge"},
+	"redis":  &redis.Config{Address: "r:6379", As: "stream", Key: "edge:{gateway}:{stream}"},
 }
 
 func main() {

@@ -1,0 +1,202 @@
+package pulsar_test
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	client "github.com/apache/pulsar-client-go/pulsar"
+	"github.com/apache/pulsar-client-go/pulsar/log"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"edgegateway/pipeline"
+	"edgegateway/test/rig"
+	"edgegateway/uplink"
+	"edgegateway/uplink/pulsar"
+	"edgegateway/uplink/uplinktest"
+)
+
+const patient = 60 * time.Second
+
+// maxMessage is the broker's limit in the tests.
+const maxMessage = "262144"
+
+// promised asks a delivery of a driver.
+type promised struct {
+	*pulsar.Config
+	delivery uplink.Delivery
+}
+
+// Open implements uplink.Driver.
+func (p promised) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
+	env.Promise.Delivery = p.delivery
+	return p.Config.Open(ctx, env)
+}
+
+func at(addr, topic string) *pulsar.Config {
+	return &pulsar.Config{Servers: []string{addr}, Topic: topic}
+}
+
+// suite is that of a delivery; pack is the driver's setting.
+func suite(server func(rig.TB) *rig.Server, delivery uplink.Delivery, pack int) uplinktest.Suite {
+	prefix := strings.ReplaceAll(string(delivery), "_", "") + strconv.Itoa(pack) + "-"
+	name := "pulsar " + string(delivery)
+	if pack > 1 {
+		name += " in packs"
+	}
+	return uplinktest.Suite{
+		Name: name, Delivery: delivery,
+		Server: server,
+		Driver: func(addr, place string) uplink.Driver {
+			c := at(addr, prefix+place)
+			c.Pack = pack
+			return promised{c, delivery}
+		},
+		Read:          func(t testing.TB, addr, place string) []uplinktest.Stored { return read(t, addr, prefix+place) },
+		Refused:       tooLarge,
+		Doubles:       delivery == uplink.AtLeastOnce,
+		Resumes:       delivery == uplink.ExactlyOnce,
+		Interruptions: 1,
+	}
+}
+
+// shared is the broker of all tests that leave it as it was.
+var shared struct {
+	main   rig.Main
+	broker *rig.PulsarServer
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	shared.main.Close()
+	os.Exit(code)
+}
+
+func broker() *rig.PulsarServer {
+	if shared.broker == nil {
+		shared.broker = rig.Pulsar(&shared.main, "maxMessageSize="+maxMessage, "backlogQuotaCheckIntervalInSeconds=1")
+	}
+	return shared.broker
+}
+
+func server(rig.TB) *rig.Server { return broker().Server }
+
+func tooLarge() pipeline.Message {
+	return pipeline.Message{Topic: "boiler/1/text", Value: pipeline.String(strings.Repeat("x", 300<<10))}
+}
+
+func connect(t testing.TB, addr string) client.Client {
+	t.Helper()
+	c, err := client.NewClient(client.ClientOptions{
+		URL: "pulsar://" + addr, Logger: log.DefaultNopLogger(), MetricsRegisterer: prometheus.NewRegistry(), OperationTimeout: 20 * time.Second,
+	})
+	if err != nil {
+		t.Fatalf("client: %v", err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// messages returns all that a topic holds.
+func messages(t testing.TB, addr, topic string) []client.Message {
+	t.Helper()
+	c := connect(t, addr)
+	var reader client.Reader
+	var err error
+	for deadline := time.Now().Add(patient); ; time.Sleep(100 * time.Millisecond) { // a broker that was killed takes its time
+		reader, err = c.CreateReader(client.ReaderOptions{Topic: topic, StartMessageID: client.EarliestMessageID(), ReceiverQueueSize: 5000})
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("read %s back: %v", topic, err)
+		}
+	}
+	defer reader.Close()
+	var all []client.Message
+	for reader.HasNext() {
+		ctx, cancel := context.WithTimeout(t.Context(), patient)
+		m, err := reader.Next(ctx)
+		cancel()
+		if err != nil {
+			t.Fatalf("read %s back: %v", topic, err)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+func read(t testing.TB, addr, topic string) []uplinktest.Stored {
+	t.Helper()
+	var out []uplinktest.Stored
+	for _, m := range messages(t, addr, topic) {
+		id, first := m.Properties()["gw-id"], m.Properties()["gw-first"]
+		if first == "" {
+			out = append(out, uplinktest.Stored{ID: id, Payload: string(m.Payload())})
+			continue
+		}
+		seq, err := strconv.Atoi(first)
+		if err != nil {
+			t.Fatalf("gw-first: %v", err)
+		}
+		for line := range strings.SplitSeq(strings.TrimSuffix(string(m.Payload()), "\n"), "\n") {
+			out = append(out, uplinktest.Stored{ID: id[:strings.LastIndexByte(id, '/')+1] + strconv.Itoa(seq), Payload: line})
+			seq++
+		}
+	}
+	return out
+}
+
+func TestSuiteAtLeastOnce(t *testing.T) { uplinktest.Run(t, suite(server, uplink.AtLeastOnce, 1)) }
+
+func TestSuiteEffectivelyOnce(t *testing.T) {
+	uplinktest.Run(t, suite(server, uplink.EffectivelyOnce, 1))
+}
+
+func TestSuiteExactlyOnce(t *testing.T) { uplinktest.Run(t, suite(server, uplink.ExactlyOnce, 1)) }
+
+// kills is how often each mode is killed.
+func kills() int {
+	if n, err := strconv.Atoi(os.Getenv("UPLINK_KILLS")); err == nil {
+		return n // the long form
+	}
+	return 12
+}
+
+func TestKillsExactlyOnce(t *testing.T) {
+	if n := uplinktest.RunKills(t, suite(server, uplink.ExactlyOnce, 1), "pulsar exactly_once", kills()); n != 0 {
+		t.Errorf("%d records are stored twice, want none", n)
+	}
+}
+
+func TestKillsExactlyOnceInPacks(t *testing.T) {
+	if n := uplinktest.RunKills(t, suite(server, uplink.ExactlyOnce, 100), "pulsar exactly_once in packs", kills()); n != 0 {
+		t.Errorf("%d records are stored twice, want none", n)
+	}
+}
+
+func TestKillsEffectivelyOnce(t *testing.T) {
+	if n := uplinktest.RunKills(t, suite(server, uplink.EffectivelyOnce, 1), "pulsar effectively_once", kills()); n != 0 {
+		t.Errorf("%d records are stored twice, want none", n)
+	}
+}
+
+func TestKillsAtLeastOnce(t *testing.T) {
+	uplinktest.RunKills(t, suite(server, uplink.AtLeastOnce, 1), "pulsar at_least_once", kills())
+}
+
+func TestKillsDoublesWithoutReadingBack(t *testing.T) {
+	s := suite(server, uplink.ExactlyOnce, 1)
+	s.Driver = func(addr, place string) uplink.Driver {
+		c := at(addr, "control-"+place)
+		c.WithoutReadBack()
+		return promised{c, uplink.ExactlyOnce}
+	}
+	s.Read = func(t testing.TB, addr, place string) []uplinktest.Stored { return read(t, addr, "control-"+place) }
+	if n := uplinktest.RunKills(t, s, "pulsar without reading back", 4); n == 0 && !uplinktest.IsChild() {
+		t.Error("no record is stored twice: the suite would not see it")
+	}
+}
