@@ -1,7 +1,12 @@
 package pulsar
 
+import "edgegateway/uplink"
+
 // WithoutReadBack makes exactly_once begin where the log stands: the negative control of the tests.
 func (c *Config) WithoutReadBack() { c.faulty.noReadBack = true }
 
 // WaitClosed waits until all that the sessions left behind has ended.
 func (c *Config) WaitClosed() { c.links.Wait() }
+
+// TopicOf returns the topic of a stream.
+func (c *Config) TopicOf(env uplink.Env) string { return topicOf(c.Topic, env) }

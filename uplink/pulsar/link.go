@@ -45,12 +45,22 @@ type link struct {
 	refused func(refusal)
 }
 
+// topicOf returns the topic of a stream. Dead letters that are sent again have sequences of their own, and a topic whose numbers
+// only grow takes one producer: they go to a topic beside it.
+func topicOf(template string, env uplink.Env) string {
+	topic := uplink.Expand(template, env)
+	if env.Route != "" && env.Promise.Delivery != uplink.AtLeastOnce {
+		topic += "-resent-" + env.Uplink
+	}
+	return fullTopic(topic)
+}
+
 // connect makes a client that has dialled nobody yet, after it has seen that somebody answers: the library says of each failure
 // that the connection has failed, and no more.
 func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
 	l := &link{
-		address: strings.Join(c.Servers, ", "), topic: fullTopic(uplink.Expand(c.Topic, env)),
-		cursor: fullTopic(uplink.Expand(c.cursorTopic(), env)), links: &c.links,
+		address: strings.Join(c.Servers, ", "), topic: topicOf(c.Topic, env),
+		cursor: topicOf(c.cursorTopic(), env), links: &c.links,
 	}
 	l.refused = func(said refusal) { l.fail(said) }
 	config, err := c.TLS.Client()

@@ -52,6 +52,7 @@ func (c *Config) SendingPolicy() *uplink.Policy { return &c.Sending }
 // Check implements pipeline.Checker.
 func (c *Config) Check() []pipeline.Problem {
 	problems := append(uplink.CheckTemplate("topic", c.Topic), uplink.CheckTemplate("cursor_topic", c.CursorTopic)...)
+	problems = append(problems, uplink.CheckPolicy("sending", &c.Sending)...)
 	add := func(path, text string) { problems = append(problems, pipeline.Problem{Path: path, Text: text}) }
 	for i, server := range c.Servers {
 		if _, _, err := net.SplitHostPort(server); err != nil || strings.Contains(server, "/") {

@@ -200,3 +200,17 @@ func TestKillsDoublesWithoutReadingBack(t *testing.T) {
 		t.Error("no record is stored twice: the suite would not see it")
 	}
 }
+
+func TestDeadLettersSentAgainHaveATopicOfTheirOwnWhereNumbersOnlyGrow(t *testing.T) {
+	c := at("p:6650", "plant-{gateway}-{stream}")
+	for delivery, want := range map[uplink.Delivery]string{
+		uplink.ExactlyOnce:     "persistent://public/default/plant-gw1-line-resent-far",
+		uplink.EffectivelyOnce: "persistent://public/default/plant-gw1-line-resent-far",
+		uplink.AtLeastOnce:     "persistent://public/default/plant-gw1-line",
+	} {
+		env := uplink.Env{Gateway: "gw1", Stream: "line!far", Route: "line", Uplink: "far", Promise: uplink.Promise{Delivery: delivery}}
+		if got := c.TopicOf(env); got != want {
+			t.Errorf("%s: topic %s, want %s", delivery, got, want)
+		}
+	}
+}
