@@ -119,6 +119,7 @@ func TestControlWithoutPrefixDiscipline(t *testing.T) {
 
 func TestAnOldImageOfTheDiskIsFoundOut(t *testing.T) {
 	uplinktest.RunRestored(t, suite(uplink.ExactlyOnce, rig.NATSOptions{}))
+	uplinktest.RunRestoredByID(t, suite(uplink.EffectivelyOnce, rig.NATSOptions{}))
 }
 
 func TestTheOlderOfTwoGatewaysIsFencedAndSaysSo(t *testing.T) {

@@ -109,6 +109,7 @@ func TestControlWithoutPrefixDiscipline(t *testing.T) {
 func TestAnOldImageOfTheDiskIsFoundOut(t *testing.T) {
 	for _, as := range []string{"stream", "list"} {
 		uplinktest.RunRestored(t, suite(as, uplink.ExactlyOnce))
+		uplinktest.RunRestoredByID(t, suite(as, uplink.EffectivelyOnce))
 	}
 }
 
