@@ -230,7 +230,7 @@ func (d *LiveFirst) succeed() error {
 func (d *LiveFirst) warn(message string, err error) {
 	if text := message + err.Error(); text != d.said {
 		d.said = text
-		d.say.Warn(message, "err", err)
+		d.say.Warn(message, "err", err) //nolint:sloglint // each caller gives a constant
 	}
 }
 

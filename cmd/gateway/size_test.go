@@ -38,8 +38,11 @@ func TestBinarySize(t *testing.T) {
 		t.Fatal(err)
 	}
 	targets := []sizeTarget{
-		{"arm v7", []string{"GOARCH=arm", "GOARM=7"}}, {"amd64", []string{"GOARCH=amd64"}}, {"arm64", []string{"GOARCH=arm64"}},
-		{"riscv64", []string{"GOARCH=riscv64"}}, {"mipsle", []string{"GOARCH=mipsle", "GOMIPS=softfloat"}},
+		{"arm v7", []string{"GOARCH=arm", "GOARM=7"}},
+		{"amd64", []string{"GOARCH=amd64"}},
+		{"arm64", []string{"GOARCH=arm64"}},
+		{"riscv64", []string{"GOARCH=riscv64"}},
+		{"mipsle", []string{"GOARCH=mipsle", "GOMIPS=softfloat"}},
 	}
 	builds := sizeBuilds()
 	all := os.Getenv("SIZE_ALL") != ""

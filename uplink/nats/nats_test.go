@@ -29,16 +29,6 @@ func connect(t testing.TB, addr string, options ...client.Option) jetstream.JetS
 	return js
 }
 
-func prepare(t testing.TB, addr, place string) {
-	t.Helper()
-	_, err := connect(t, addr).CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: place, Subjects: []string{"edge.*." + place}, MaxMsgSize: 4000, Duplicates: 2 * time.Minute,
-	})
-	if err != nil {
-		t.Fatalf("make the stream: %v", err)
-	}
-}
-
 func read(t testing.TB, addr, place string) []uplinktest.Stored {
 	t.Helper()
 	s, err := connect(t, addr).Stream(t.Context(), place)

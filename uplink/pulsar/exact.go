@@ -268,7 +268,7 @@ func (s *exactSession) Send(ctx context.Context, recs []uplink.Record, report fu
 
 // Close implements uplink.Session.
 func (s *exactSession) Close() {
-	s.session.fail(errClosed)
+	s.fail(errClosed)
 	s.notes.wait()
 	s.session.Close()
 }

@@ -78,8 +78,10 @@ func kills(t *testing.T, as string, mode uplink.Delivery) {
 	}
 }
 
-func TestBrokerKillsAtLeastOnce(t *testing.T)        { brokerKills(t, "stream", uplink.AtLeastOnce) }
-func TestBrokerKillsEffectivelyOnce(t *testing.T)    { brokerKills(t, "stream", uplink.EffectivelyOnce) }
+func TestBrokerKillsAtLeastOnce(t *testing.T) { brokerKills(t, "stream", uplink.AtLeastOnce) }
+
+func TestBrokerKillsEffectivelyOnce(t *testing.T) { brokerKills(t, "stream", uplink.EffectivelyOnce) }
+
 func TestBrokerKillsExactlyOnce(t *testing.T)        { brokerKills(t, "stream", uplink.ExactlyOnce) }
 func TestBrokerKillsOfListsExactlyOnce(t *testing.T) { brokerKills(t, "list", uplink.ExactlyOnce) }
 
