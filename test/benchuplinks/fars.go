@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	pulsarclient "github.com/apache/pulsar-client-go/pulsar"
+	pulsarlog "github.com/apache/pulsar-client-go/pulsar/log"
 	client "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	goredis "github.com/redis/go-redis/v9"
@@ -17,6 +19,7 @@ import (
 	"edgegateway/uplink"
 	"edgegateway/uplink/kafka"
 	"edgegateway/uplink/nats"
+	"edgegateway/uplink/pulsar"
 	"edgegateway/uplink/redis"
 )
 
@@ -67,6 +70,16 @@ func fars() []far {
 				return &kafka.Config{Brokers: []string{addr}, Topic: place, CursorTopic: place + "-cursors", ClientID: "edge", Compression: "snappy"}
 			},
 			kafkaPrepare, kafkaForget, kafkaBare,
+		},
+		{
+			"pulsar",
+			func(tb rig.TB) *rig.Server { return rig.Pulsar(tb).Server },
+			func(addr, place string) uplink.Driver {
+				return &pulsar.Config{Servers: []string{addr}, Topic: place + "-{gateway}-{stream}"}
+			},
+			func(context.Context, string, string, uplink.Delivery) error { return nil }, // a topic comes with its first message
+			func(context.Context, string, string) error { return nil },                  // and stays: the broker has room
+			pulsarBare,
 		},
 	}
 }
@@ -198,4 +211,26 @@ func kafkaBare(ctx context.Context, addr, place string, records []bare) error {
 		}}, func(_ *kgo.Record, err error) { failed = errors.Join(failed, err) }) // promises are called one at a time
 	}
 	return errors.Join(c.Flush(ctx), failed)
+}
+
+// pulsarBare sends as the client does by itself: in batches, as many on their way as its queue holds.
+func pulsarBare(ctx context.Context, addr, place string, records []bare) error {
+	c, err := pulsarclient.NewClient(pulsarclient.ClientOptions{URL: "pulsar://" + addr, Logger: pulsarlog.DefaultNopLogger()})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	producer, err := c.CreateProducer(pulsarclient.ProducerOptions{Topic: place + "-bare"})
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	var failed error
+	for _, r := range records {
+		m := &pulsarclient.ProducerMessage{Payload: r.json, Key: r.key, Properties: map[string]string{"gw-id": r.id}}
+		producer.SendAsync(ctx, m, func(_ pulsarclient.MessageID, _ *pulsarclient.ProducerMessage, err error) {
+			failed = errors.Join(failed, err) // called one at a time
+		})
+	}
+	return errors.Join(producer.FlushWithCtx(ctx), failed)
 }
