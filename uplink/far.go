@@ -132,13 +132,14 @@ func (r *Runner) fit(ctx context.Context, far Resumer) error {
 
 // mark remembers what of the log the far side may know.
 func (r *Runner) mark() error {
-	if r.cfg.Mark == nil || r.marked {
+	at := FarCursor{r.cfg.Env.Epoch, r.reach}
+	if r.cfg.Mark == nil || r.marked && r.noted == at {
 		return nil
 	}
-	if err := r.cfg.Mark.Store(FarCursor{r.cfg.Env.Epoch, r.reach}); err != nil {
+	if err := r.cfg.Mark.Store(at); err != nil {
 		return fmt.Errorf("the far side is ahead of the log of stream %s, and that cannot be noted: %w", r.cfg.Env.Stream, err)
 	}
-	r.marked = true
+	r.marked, r.noted = true, at
 	return nil
 }
 

@@ -99,8 +99,9 @@ type Runner struct {
 	// mutex.
 	reach    uint64
 	believed bool // the operator has said that what the far side takes for repeats are some; guarded likewise
-	marked   bool // there is a Mark; used by Run only
-	fenced   int  // how often another instance has taken our place; used by Run only
+	marked   bool // there is a Mark; this and noted are used by Run only
+	noted    FarCursor
+	fenced   int // how often another instance has taken our place; used by Run only
 
 	mu       sync.Mutex // guards the fields below
 	status   Status
@@ -136,7 +137,7 @@ func New(cfg RunnerConfig) *Runner {
 	}
 	if cfg.Mark != nil {
 		at, found := cfg.Mark.Load()
-		if r.marked = found && (at.Epoch == cfg.Env.Epoch || at == FarCursor{}); r.marked { // not that of an earlier log
+		if r.marked, r.noted = found, at; found && (at.Epoch == cfg.Env.Epoch || at == FarCursor{}) { // not that of an earlier log
 			r.reach = min(r.reach, at.Seq)
 		}
 	}
