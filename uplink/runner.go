@@ -31,7 +31,7 @@ type Timing struct {
 	ConfigMin time.Duration // shortest pause after an error that a person must mend; 10 s
 	ConfigMax time.Duration // longest such pause; 1 min, so that the mended thing is noticed soon
 	Stall     time.Duration // a session with records in flight and no outcome for so long is given up; 30 s
-	Open      time.Duration // bound of Driver.Open; 30 s
+	Open      time.Duration // bound of Driver.Open; 1 min, for a line over two satellites takes its time
 	Drain     time.Duration // how long a stop waits for outcomes of records in flight; 1 s
 	Fenced    time.Duration // first pause after another instance has taken the session's place; 10 times ConfigMax. It doubles
 	Watch     time.Duration // how often an idle session that is a Watcher is asked; 3 s
@@ -47,7 +47,7 @@ func (t Timing) withDefaults() Timing {
 		{&t.ConfigMin, 10 * time.Second},
 		{&t.ConfigMax, time.Minute},
 		{&t.Stall, 30 * time.Second},
-		{&t.Open, 30 * time.Second},
+		{&t.Open, time.Minute},
 		{&t.Drain, time.Second},
 		{&t.Watch, 3 * time.Second},
 	} {

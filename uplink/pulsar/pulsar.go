@@ -128,6 +128,7 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 	s := &session{link: l, env: env, pack: max(c.Pack, 1), aloft: map[uint64]*message{}, exact: env.Promise.Delivery == uplink.ExactlyOnce}
 	s.ordered = s.exact || env.Promise.Delivery == uplink.EffectivelyOnce
 	s.batching = s.pack == 1 && (s.exact || !s.ordered)
+	topic := s.topic // what is opened may find a partition of it, also after its time is up
 	var far uplink.Session = s
 	err = l.do(ctx, func() error {
 		if !s.exact {
@@ -143,7 +144,7 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 	if err != nil {
 		l.fail(err)
 		l.hangUp()
-		return nil, l.explain(err)
+		return nil, l.explainOf(topic, err)
 	}
 	return far, nil
 }
