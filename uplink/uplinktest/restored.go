@@ -37,27 +37,8 @@ func RunRestored(t *testing.T, s Suite) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, s, server, "restored-"+strings.ReplaceAll(c.name, " ", "-"))
-			b.mark = &note{}
-			dir, image := filepath.Join(t.TempDir(), "log"), filepath.Join(t.TempDir(), "image")
+			dir := b.oldImage()
 			l := b.life(dir)
-			l.run()
-			l.append(1, 300)
-			l.settle()
-			l.stop()
-			l.append(301, 350) // the image has some that are not sent
-			l.end()
-			copyDir(t, image, dir)
-			l = b.life(dir)
-			l.run()
-			l.append(351, 500)
-			l.settle()
-			l.end()
-			if err := os.RemoveAll(dir); err != nil {
-				t.Fatal(err)
-			}
-			copyDir(t, dir, image)
-
-			l = b.life(dir)
 			if c.late {
 				l.append(10_001, 10_400)
 			}
@@ -110,27 +91,8 @@ func RunRestoredByID(t *testing.T, s Suite) {
 		return
 	}
 	b := newBench(t, s, s.Server(t), "restored-by-id")
-	b.mark = &note{}
-	dir, image := filepath.Join(t.TempDir(), "log"), filepath.Join(t.TempDir(), "image")
+	dir := b.oldImage()
 	l := b.life(dir)
-	l.run()
-	l.append(1, 300)
-	l.settle()
-	l.stop()
-	l.append(301, 350)
-	l.end()
-	copyDir(t, image, dir)
-	l = b.life(dir)
-	l.run()
-	l.append(351, 500)
-	l.settle()
-	l.end()
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
-	copyDir(t, dir, image)
-
-	l = b.life(dir)
 	l.run()
 	l.settle() // 301 to 350 again
 	l.append(10_001, 10_200)
@@ -160,6 +122,32 @@ func RunRestoredByID(t *testing.T, s Suite) {
 	}
 	wantValues(t, s.Read(t, b.addr, b.place), want)
 	say("restored %s: detected, lost 0 but what was chosen", s.Name)
+}
+
+// oldImage returns the directory of a log that was put back: it knows of 350 records, the last 50 of them not sent, and the far
+// side has 500.
+func (b *bench) oldImage() string {
+	b.Helper()
+	b.mark = &note{}
+	dir, image := filepath.Join(b.TempDir(), "log"), filepath.Join(b.TempDir(), "image")
+	l := b.life(dir)
+	l.run()
+	l.append(1, 300)
+	l.settle()
+	l.stop()
+	l.append(301, 350)
+	l.end()
+	copyDir(b.T, image, dir)
+	l = b.life(dir)
+	l.run()
+	l.append(351, 500)
+	l.settle()
+	l.end()
+	if err := os.RemoveAll(dir); err != nil {
+		b.Fatal(err)
+	}
+	copyDir(b.T, dir, image)
+	return dir
 }
 
 // note is a mark that outlives the runners of a test.
