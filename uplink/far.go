@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"edgegateway/pipeline"
 	"edgegateway/wal"
 )
 
@@ -24,8 +25,10 @@ type Resumer interface {
 	Reset(ctx context.Context, to FarCursor) error
 }
 
-// Mark keeps over restarts how far a log goes that the far side knows. The Runner sets it when it finds that the far side is ahead,
-// because the log may have grown past the far cursor by the next start, and what lies in between would count as delivered.
+// Mark keeps over restarts up to where the far side can know a log: nothing behind it was ever sent. Each life of a gateway begins with
+// one, because what comes before the first connection is new, however often the gateway is started until then; it goes when the far
+// side is found to have nothing beyond, before anything is sent. It stays, or comes back, where the far side is ahead: the log may
+// have grown past the far cursor by the next start, and what lies in between would count as delivered.
 type Mark interface {
 	Load() (FarCursor, bool)
 	Store(at FarCursor) error
@@ -57,6 +60,34 @@ type Position interface {
 	Sync(ctx context.Context) error
 	// Refused reports whether all records behind from, up to to, are dead letters that the log still has.
 	Refused(from, to uint64) bool
+}
+
+// Knower is implemented by sessions without a far cursor whose far side tells repeats by their ids.
+type Knower interface {
+	// Knows reports whether the far side has a record with the number of this one, or a later one, of the same stream and epoch.
+	// Nothing is stored by asking. It is asked before anything is sent.
+	Knows(ctx context.Context, id pipeline.RecordID) (bool, error)
+}
+
+// known asks a far side that tells repeats by their ids whether it has records that this log has never sent.
+func (r *Runner) known(ctx context.Context, far Session) error {
+	if !r.marked {
+		return nil
+	}
+	first := pipeline.RecordID{Gateway: r.cfg.Env.Gateway, Stream: r.cfg.Env.Stream, Epoch: r.cfg.Env.Epoch, Seq: r.reach + 1}
+	if k, ok := far.(Knower); ok && !r.believed {
+		ahead, err := k.Knows(ctx, first)
+		switch {
+		case err != nil:
+			return err
+		case ahead && r.choice() == Resume:
+			r.believed = true
+			r.log.Warn("the operator's choice was followed", "choice", string(Resume), "seq", first.Seq)
+		case ahead:
+			return r.collision(first.Seq)
+		}
+	}
+	return r.unmark()
 }
 
 // resume brings the cursor and the far cursor together, before anything is sent (DESIGN.md 3.5).
@@ -98,8 +129,8 @@ func (r *Runner) fit(ctx context.Context, far Resumer) error {
 			return err
 		}
 		if r.reach < tail {
-			return unfit("an old copy of the gateway's disk was put back, or two gateways have the id %s: this one had %d records when it began, and those "+
-				"behind have numbers that the far side has for others (want a new log, which begins a new epoch; or choose %s: the far cursor is set back "+
+			return unfit("an old copy of the gateway's disk was put back, or two gateways have the id %s: of this one's records none beyond %d was ever sent, and "+
+				"the far side has others by these numbers (want a new log, which begins a new epoch; or choose %s: the far cursor is set back "+
 				"and records may be doubled%s)", env.Gateway, r.reach, Restart, orResume(at, env))
 		}
 		return unfit("an old copy of the gateway's disk was put back, or two gateways have the id %s (want a new log, which begins a new epoch; "+
@@ -136,15 +167,33 @@ func (r *Runner) mark() error {
 	if r.cfg.Mark == nil || r.marked && r.noted == at {
 		return nil
 	}
+	r.marked = true // whatever comes of it
 	if err := r.cfg.Mark.Store(at); err != nil {
-		return fmt.Errorf("the far side is ahead of the log of stream %s, and that cannot be noted: %w", r.cfg.Env.Stream, err)
+		return fmt.Errorf("note up to where the far side can know stream %s: %w", r.cfg.Env.Stream, err)
 	}
-	r.marked, r.noted = true, at
+	r.noted = at
 	return nil
+}
+
+// begin notes what the log has at the start of a life. Where that cannot be stored it is tried again with each session; a copy of the
+// disk that was put back shows without it as well, unless the gateway is started again before there is a connection.
+func (r *Runner) begin() {
+	if r.begun {
+		return
+	}
+	r.begun = true
+	if err := r.mark(); err != nil {
+		r.begun = false
+		if text := err.Error(); text != r.unnoted {
+			r.unnoted = text
+			r.log.Warn("the start cannot be noted, it is tried again", "err", err)
+		}
+	}
 }
 
 // unmark forgets it once the two fit again.
 func (r *Runner) unmark() error {
+	r.begun = true
 	if !r.marked {
 		return nil
 	}

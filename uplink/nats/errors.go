@@ -17,6 +17,7 @@ const (
 	codeAccountLimits jetstream.ErrorCode = 10002
 	codeNoResources   jetstream.ErrorCode = 10023
 	codeNoMemory      jetstream.ErrorCode = 10028
+	codeWrongLastID   jetstream.ErrorCode = 10070 // the last message has another id than the one that was wanted
 	codeNoStorage     jetstream.ErrorCode = 10047
 	codeWrongStream   jetstream.ErrorCode = 10060
 	codeStoreFailed   jetstream.ErrorCode = 10077

@@ -169,7 +169,7 @@ func (s *session) publish(ctx context.Context, m *message) {
 		default:
 			s.storedLocked(id, m.recs[len(m.recs)-1].ID.Seq)
 			for i := range m.recs {
-				m.report(m.recs[i].ID.Seq, uplink.Outcome{Verdict: uplink.Ack})
+				m.report(m.recs[i].ID.Seq, uplink.Outcome{Verdict: uplink.Ack, Repeat: id.LedgerID() < 0})
 			}
 		}
 		s.landLocked(m)

@@ -38,7 +38,7 @@ var claimText string
 //go:embed reset.lua
 var resetText string
 
-type scripts struct{ append, latest, claim, reset *redis.Script }
+type scripts struct{ append, latest, claim, reset, known *redis.Script }
 
 func newScripts(appending string) scripts {
 	if appending == "" {
@@ -47,6 +47,7 @@ func newScripts(appending string) scripts {
 	return scripts{
 		append: redis.NewScript(farText + appending), latest: redis.NewScript(latestText),
 		claim: redis.NewScript(farText + claimText), reset: redis.NewScript(farText + resetText),
+		known: redis.NewScript(farText + knownText),
 	}
 }
 
