@@ -77,9 +77,12 @@ func (m *Monitor) laneProblems(list []Problem, now time.Time, s *Status, l *Lane
 			"Check the disk, then restart the gateway. What was confirmed to a sender before is not affected.",
 		})
 	case LaneFull:
+		text := fmt.Sprintf("The log is full: %s of %s are in use.", BytesText(bytesOf(l.Bytes)), BytesText(bytesOf(l.MaxBytes)))
+		if l.Error != "" {
+			text = sentence("The disk is full", l.Error)
+		}
 		list = append(list, Problem{
-			Error, where,
-			fmt.Sprintf("The log is full: %s of %s are in use.", BytesText(bytesOf(l.Bytes)), BytesText(bytesOf(l.MaxBytes))),
+			Error, where, text,
 			"Room comes back as soon as the uplinks confirm records. If they do so already, make disk space or raise max_bytes.",
 		})
 	case LaneOK:
@@ -97,6 +100,12 @@ func (m *Monitor) laneProblems(list []Problem, now time.Time, s *Status, l *Lane
 			"They were not delivered to every uplink and are gone. Raise max_bytes or max_age if this must not happen.",
 		})
 	}
+	if l.LettersWaiting > 0 {
+		list = append(list, Problem{
+			Error, where, CountOf(uint64(l.LettersWaiting), "dead letter") + " cannot be kept: the disk has no room for " + itOrThem(l.LettersWaiting) + ".",
+			"Nothing is lost: the records stay in the log until there is room. An uplink with exactly_once waits for that. Make disk space.",
+		})
+	}
 	if n, ok := m.lost(lossKey{"letters", l.Name}, l.LettersLost, now, s.Started); ok {
 		list = append(list, Problem{
 			Warning, where, CountOf(n, "dead letter") + " gone, because there were too many.",
@@ -110,6 +119,13 @@ func (m *Monitor) laneProblems(list []Problem, now time.Time, s *Status, l *Lane
 		})
 	}
 	return list
+}
+
+func itOrThem(n int) string {
+	if n == 1 {
+		return "it"
+	}
+	return "them"
 }
 
 func (m *Monitor) refusals(list []Problem, now time.Time, st *Stream) []Problem {

@@ -198,4 +198,6 @@ type Lane struct {
 	Refused uint64 // records refused by drop_newest since the log began
 	// LettersLost counts dead letters that went because there were too many, since the log began.
 	LettersLost uint64
+	// LettersWaiting are dead letters for which the full disk has no room yet; their records stay in the log.
+	LettersWaiting int
 }

@@ -95,6 +95,10 @@ func (r *Runner) resume(ctx context.Context, far Resumer) error {
 	if err := r.fit(ctx, far); err != nil {
 		return err
 	}
+	if p, ok := r.cfg.Cursor.(Position); ok { // what it has passed is behind the far cursor, or there is none
+		seq, _ := p.Position()
+		r.farPasses(seq)
+	}
 	return r.unmark()
 }
 
@@ -139,7 +143,7 @@ func (r *Runner) fit(ctx context.Context, far Resumer) error {
 		return p.Pass(at.Seq) // they were stored, and the crash came before the log knew
 	case at.Seq < seq:
 		if err := p.Sync(ctx); err != nil {
-			return err
+			return fmt.Errorf("wait until the log has stored its dead letters: %w (is the gateway's disk full?)", err)
 		}
 		if p.Refused(at.Seq, seq) { // they were never sent, and the far cursor was to pass them when the last session ended
 			r.log.Info("the far cursor passes dead letters", "first", at.Seq+1, "last", seq)

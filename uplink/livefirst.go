@@ -269,6 +269,12 @@ func (d *LiveFirst) each(paused bool, do func(*Runner)) {
 	}
 }
 
+// Passed is that of the first Runner; with a far cursor there is no second one.
+func (d *LiveFirst) Passed(seq uint64) bool {
+	first, _ := d.both()
+	return first.Passed(seq)
+}
+
 // Status is that of both Runners together; the one that does worse says the state.
 func (d *LiveFirst) Status() Status {
 	d.mu.Lock()

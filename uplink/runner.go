@@ -110,6 +110,7 @@ type Runner struct {
 	attempt  uint64 // the record of status.Attempts
 	heldSaid string // the last line about a held record
 	said     string // the last line about the connection, so that an outage of days is one line
+	passed   uint64 // see Passed
 	paused   bool
 	endTurn  context.CancelFunc
 }

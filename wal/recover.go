@@ -55,7 +55,8 @@ func (l *Log) recoverFiles() error {
 			return err
 		}
 		l.segs = append(l.segs, &segment{
-			path: path, number: n, base: sum.header.base, first: sum.header.first, bytes: sum.bytes, disk: onDisk(info),
+			version: sum.header.version,
+			path:    path, number: n, base: sum.header.base, first: sum.header.first, bytes: sum.bytes, disk: onDisk(info),
 			created: sum.header.created, newest: sum.control.newest, hollow: sum.header.hollow,
 		})
 		l.ends.note(&sum.control)
@@ -76,12 +77,12 @@ func (l *Log) recoverFiles() error {
 		return err
 	}
 	a.active = true
-	if last.header.version == formatVersion {
+	if last.header.version >= versionBlocks {
 		if l.layout, err = loadLayout(a.db, &l.unpacker); err != nil {
 			return fmt.Errorf("%s: %w", a.path, err)
 		}
 	}
-	if last.header.version < formatVersion {
+	if last.header.version < versionBlocks {
 		// What this program writes does not belong into a segment that says otherwise.
 		if err := l.rotate(); err != nil {
 			return err
@@ -230,7 +231,7 @@ func (l *Log) raiseMissing() error {
 			continue
 		}
 		if t == nil {
-			t = l.begin()
+			t = l.begin(false)
 		}
 		p := &t.ctl.cursors[i]
 		if low, ok := lowest[stream]; !ok || p.seq < low {

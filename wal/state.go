@@ -46,7 +46,9 @@ type DeadLetter struct {
 	Driver   string
 	Attempts int
 
-	gone bool // counted only: too many came before a commit could be made
+	gone   bool   // counted only: too many came before a commit could be made
+	cursor uint32 // that refused it, and the record's position; known until it is stored
+	pos    uint64
 }
 
 // Refusal says why an uplink refused a record for good.
@@ -94,7 +96,8 @@ type DropRange struct {
 	Why         DropReason
 }
 
-func encodeLetter(l *DeadLetter) []byte {
+// encodeLetter writes a letter for a segment of a version.
+func encodeLetter(l *DeadLetter, version uint64) []byte {
 	b := appendBytes(nil, l.Uplink)
 	b = appendBytes(b, l.Stream)
 	b = binary.AppendUvarint(b, l.Seq)
@@ -102,7 +105,7 @@ func encodeLetter(l *DeadLetter) []byte {
 	b = binary.AppendVarint(b, nanos(l.Refused))
 	b = appendBytes(b, l.Reason)
 	b = appendBytes(b, l.Data)
-	if l.Driver == "" && l.Attempts == 0 {
+	if version < versionLetters || l.Driver == "" && l.Attempts == 0 {
 		return b
 	}
 	b = binary.AppendUvarint(b, uint64(max(l.Attempts, 0)))

@@ -225,18 +225,42 @@ func (l *Log) outOfSpace(items []*item, cause error) (again bool, err error) {
 			}
 		}
 	}
-	// Cursors go on, and with them the freeing of space: they need no new pages. Dead letters may; where there is no
-	// room for them they are lost, and counted, because holding the cursors for them would fill the disk for good.
+	// Cursors go on, and with them the freeing of space: they need no new pages. Dead letters may; where there is no room for
+	// them they wait (letters.go), and what is not about outcomes goes without them.
 	err = l.commitItems(nil)
-	if n := len(l.held); isNoSpace(err) && n > 0 {
-		l.log.Warn("dead letters were lost, no room", "dir", l.dir, "count", n)
-		l.held, l.heldLost = nil, l.heldLost+uint64(n)
-		err = l.commitItems(nil)
+	if isNoSpace(err) && len(l.held) > 0 {
+		err = l.commitWithoutLetters()
 	}
 	if err != nil && !isNoSpace(err) {
 		return false, err
 	}
 	return false, nil
+}
+
+// commitWithoutLetters writes the cursors, as far as no dead letter waits, and what opens, releases and purges.
+func (l *Log) commitWithoutLetters() error {
+	l.mu.Lock()
+	var some, rest []*item
+	for _, it := range l.pending {
+		if it.change != nil && !it.settles {
+			some = append(some, it)
+		} else {
+			rest = append(rest, it)
+		}
+	}
+	l.inflight, l.pending = some, rest
+	l.mu.Unlock()
+	err := l.commitAll(some, true)
+	if err == nil {
+		l.finish(some)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.inflight, l.pending = nil, slices.Concat(some, rest)
+	}
+	l.stuck = slices.ContainsFunc(l.pending, func(it *item) bool { return it.change != nil })
+	return err
 }
 
 // refuseBatches fails what waits with ErrFull.

@@ -272,10 +272,16 @@ func TestARefusedRecordIsSentAgainOnce(t *testing.T) {
 			}
 
 			server.Stop()
-			if delivery == "exactly_once" {
-				eventually(t, "it is noticed", func() bool { return s.g.again[0].runs().Status().State == uplink.Waiting })
-				if text := s.call(exitOther, "deadletters", "resend", "far/main!far/2"); !strings.Contains(text, "is not connected") {
-					t.Errorf("a resend whose far cursor is not known: %s", text)
+			if delivery == "exactly_once" { // after a restart it is not known whether the far cursor has passed it
+				s.stop()
+				s.start()
+				for _, verb := range []string{"resend", "purge"} {
+					if text := s.call(exitOther, "deadletters", verb, "far/main!far/2"); !strings.Contains(text, "has not been connected") {
+						t.Errorf("%s while the far cursor is not known: %s", verb, text)
+					}
+				}
+				if text := s.call(exitOther, "deadletters", "purge", "-all"); !strings.Contains(text, "0 purged") || !strings.Contains(text, "far/main!far/2 stays") {
+					t.Errorf("purge of all while the far cursor is not known: %s", text)
 				}
 			}
 			server.SetSettings("")

@@ -114,7 +114,7 @@ func (g *gateway) socketHandler() http.Handler {
 		if err := readBody(r, &c); err != nil {
 			return nil, err
 		}
-		return g.purgeLetters(&c)
+		return g.purgeLetters(r.Context(), &c)
 	})
 	handle("POST /v1/uplinks/{uplink}/pause", func(r *http.Request) (any, error) { return done{}, g.pause(r.PathValue("uplink"), true) })
 	handle("POST /v1/uplinks/{uplink}/resume", func(r *http.Request) (any, error) { return done{}, g.pause(r.PathValue("uplink"), false) })

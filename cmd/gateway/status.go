@@ -153,7 +153,7 @@ func laneStatus(l *laneRun) (control.Lane, wal.Stats) {
 		s.Error = st.Err.Error()
 	}
 	s.Epoch, s.Bytes, s.Segments, s.Commits, s.Refused = st.Epoch, st.Bytes, st.Segments, st.Commits, st.Refused
-	s.Written, s.Flash, s.Held, s.LettersLost = st.WrittenEver, st.FlashEver, st.Held, st.DeadLettersLost
+	s.Written, s.Flash, s.Held, s.LettersLost, s.LettersWaiting = st.WrittenEver, st.FlashEver, st.Held, st.DeadLettersLost, st.LettersWaiting
 	for _, stream := range st.Streams {
 		s.Dropped += stream.Dropped
 	}
