@@ -48,6 +48,25 @@ const (
 	Restart Choice = "restart"
 )
 
+// asking is an error that waits for an operator's choice.
+type asking struct {
+	error
+	choices []Choice
+}
+
+func (a *asking) Unwrap() error { return a.error }
+
+// ask has the status say that a person must choose, and of what.
+func ask(err error, choices ...Choice) error { return Config(&asking{err, choices}) }
+
+// choicesOf returns what err asks an operator to choose from; nothing where it does not ask.
+func choicesOf(err error) []Choice {
+	if a, ok := errors.AsType[*asking](err); ok {
+		return a.choices
+	}
+	return nil
+}
+
 // Position is where a stream stands in the log: the cursor of the uplink, and the end. *wal.Cursor can also be moved.
 type Position interface {
 	// Position returns the sequence up to which each record has an outcome, and that of the newest record.
@@ -72,6 +91,7 @@ type Knower interface {
 // known asks a far side that tells repeats by their ids whether it has records that this log has never sent.
 func (r *Runner) known(ctx context.Context, far Session) error {
 	if !r.marked {
+		r.unasked()
 		return nil
 	}
 	first := pipeline.RecordID{Gateway: r.cfg.Env.Gateway, Stream: r.cfg.Env.Stream, Epoch: r.cfg.Env.Epoch, Seq: r.reach + 1}
@@ -82,11 +102,13 @@ func (r *Runner) known(ctx context.Context, far Session) error {
 			return err
 		case ahead && r.choice() == Resume:
 			r.believed = true
+			r.followed()
 			r.log.Warn("the operator's choice was followed", "choice", string(Resume), "seq", first.Seq)
 		case ahead:
 			return r.collision(first.Seq)
 		}
 	}
+	r.unasked()
 	return r.unmark()
 }
 
@@ -99,6 +121,7 @@ func (r *Runner) resume(ctx context.Context, far Resumer) error {
 		seq, _ := p.Position()
 		r.farPasses(seq)
 	}
+	r.unasked()
 	return r.unmark()
 }
 
@@ -110,9 +133,13 @@ func (r *Runner) fit(ctx context.Context, far Resumer) error {
 	env, at := r.cfg.Env, far.Far()
 	seq, tail := p.Position()
 	own := FarCursor{env.Epoch, seq}
+	choices := []Choice{Restart, Resume}
+	if at.Epoch > env.Epoch {
+		choices = choices[:1]
+	}
 	unfit := func(text string, args ...any) error {
-		return Config(fmt.Errorf("the far side is at %v, the log of stream %s at %v and ends at %d: %s",
-			at, env.Stream, own, tail, fmt.Sprintf(text, args...)))
+		return ask(fmt.Errorf("the far side is at %v, the log of stream %s at %v and ends at %d: %s",
+			at, env.Stream, own, tail, fmt.Sprintf(text, args...)), choices...)
 	}
 	switch {
 	case at == (FarCursor{}) || at.Epoch < env.Epoch:
@@ -160,6 +187,7 @@ func (r *Runner) fit(ctx context.Context, far Resumer) error {
 		if choice := r.choice(); choice != "" {
 			return r.took(choice, at, far.Reset(ctx, own))
 		}
+		choices = []Choice{Resume}
 		return unfit("the far side has lost confirmed records, and the log has them no more (want them restored there; or choose %s: the gap stays and sending goes on)", Resume)
 	}
 	return nil
@@ -221,8 +249,28 @@ func (r *Runner) choice() Choice {
 	return r.cfg.Choice()
 }
 
+// unasked forgets a choice that was left where nothing is to be chosen: the next time there is, it would be followed without a look.
+func (r *Runner) unasked() {
+	r.mu.Lock()
+	asked := r.asked
+	r.mu.Unlock()
+	if asked {
+		return
+	}
+	if c := r.choice(); c != "" {
+		r.log.Warn("the operator's choice is forgotten: both sides fit, so nothing was to be chosen", "choice", string(c))
+	}
+}
+
+func (r *Runner) followed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked = false
+}
+
 func (r *Runner) took(c Choice, far FarCursor, err error) error {
 	if err == nil {
+		r.followed()
 		r.log.Warn("the operator's choice was followed", "choice", string(c), "far", far.String(), "at", time.Now().UTC().Format(time.RFC3339))
 	}
 	return err

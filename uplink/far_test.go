@@ -244,3 +244,50 @@ func TestAMarkIsGoneBeforeTheFirstRecordIsSent(t *testing.T) {
 		l.check(t, 20)
 	})
 }
+
+// A choice that was left where nothing was to be chosen is not followed a year later.
+func TestAChoiceThatNobodyAskedForIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		choices := make(chan uplink.Choice, 1)
+		f := &farSide{}
+		l := runWith(t, f, 10, func(cfg *uplink.RunnerConfig) {
+			cfg.Choice = func() uplink.Choice {
+				select {
+				case c := <-choices:
+					return c
+				default:
+					return ""
+				}
+			}
+		})
+		sleep(time.Minute)
+		choices <- uplink.Restart
+		l.Reconnect()
+		sleep(time.Minute)
+		if len(choices) != 0 || !strings.Contains(l.text(), "the operator's choice is forgotten") {
+			t.Errorf("the choice waits; the log says:\n%s", l.text())
+		}
+		f.mu.Lock()
+		f.at.Seq = 99 // now there is something to choose
+		f.mu.Unlock()
+		l.Reconnect()
+		sleep(time.Hour)
+		s := l.Status()
+		if !slices.Equal(s.Choices, []uplink.Choice{uplink.Restart, uplink.Resume}) || !s.Config {
+			t.Fatalf("status %+v, want that an operator is to choose", s)
+		}
+		choices <- uplink.Restart
+		l.Reconnect()
+		sleep(time.Minute)
+		if s := l.Status(); s.State != uplink.Sending || s.Choices != nil || !slices.Equal(f.resets, []uplink.FarCursor{{Epoch: 3, Seq: 10}}) {
+			t.Errorf("status %+v, the far cursor was set to %v; want that the choice was followed", s, f.resets)
+		}
+		choices <- uplink.Resume
+		l.Reconnect()
+		sleep(time.Minute)
+		if len(choices) != 0 {
+			t.Error("a second choice waits, though the first one was followed")
+		}
+		l.check(t, 10)
+	})
+}

@@ -300,6 +300,9 @@ func together(s, live Status) Status {
 	if live.Error != "" {
 		s.Error, s.Config = live.Error, s.Config || live.Config
 	}
+	if len(live.Choices) > 0 {
+		s.Choices = live.Choices
+	}
 	if live.LastAck.After(s.LastAck) {
 		s.LastAck = live.LastAck
 	}

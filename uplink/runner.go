@@ -111,6 +111,7 @@ type Runner struct {
 	heldSaid string // the last line about a held record
 	said     string // the last line about the connection, so that an outage of days is one line
 	passed   uint64 // see Passed
+	asked    bool   // an operator is to choose, and nothing was confirmed since
 	paused   bool
 	endTurn  context.CancelFunc
 }

@@ -170,15 +170,37 @@ func (g *gateway) removedCursors(log *wal.Log) []wal.CursorInfo {
 	return slices.DeleteFunc(log.Cursors(), func(c wal.CursorInfo) bool { return g.isConfigured(c.Uplink, c.Stream) })
 }
 
-// choose leaves an operator's choice for a far cursor and has the uplink try again at once.
+// choose leaves an operator's choice for a far cursor and has the uplink try again at once. Where nothing is to be chosen it is refused:
+// it would wait, and be followed the next time that there is.
 func (g *gateway) choose(uplinkName, stream string, choice uplink.Choice) error {
-	if err := leaveChoice(g.config, uplinkName, stream, choice); err != nil {
+	if err := checkChoice(g.config, uplinkName, stream, choice); err != nil {
 		return err
 	}
 	for _, k := range g.allLinks() {
-		if r := k.runs(); r != nil && k.uplink == uplinkName && k.stream == stream {
-			r.Reconnect()
+		r := k.runs()
+		if r == nil || k.uplink != uplinkName || k.stream != stream {
+			continue
 		}
+		switch choices := r.Status().Choices; {
+		case len(choices) == 0:
+			return fmt.Errorf("uplink %s of stream %s does not ask for a choice, so there is nothing to choose (its status says when it does)", uplinkName, stream)
+		case !slices.Contains(choices, choice):
+			return fmt.Errorf("uplink %s of stream %s cannot %s: %s (want %s)", uplinkName, stream, choice, r.Status().Error, joined(choices))
+		}
+		if err := leaveChoice(g.config, uplinkName, stream, choice); err != nil {
+			return err
+		}
+		r.Reconnect()
+		return nil
 	}
-	return nil
+	return fmt.Errorf("uplink %s of stream %s does not run now: its lane is not open", uplinkName, stream)
+}
+
+// joined lists choices as a person would.
+func joined(choices []uplink.Choice) string {
+	words := make([]string, len(choices))
+	for i, c := range choices {
+		words[i] = string(c)
+	}
+	return strings.Join(words, " or ")
 }
