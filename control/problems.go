@@ -187,7 +187,7 @@ func (m *Monitor) uplinkProblems(list []Problem, now time.Time, s *Status, u *Up
 			m.troubles[key] = since
 		}
 		text := "Stream " + u.Stream + " has not been delivered for " + DurationText(now.Sub(since))
-		list = append(list, Problem{Error, where, sentence(text, u.Error), waits(u.Backlog)})
+		list = append(list, Problem{Error, where, sentence(text, u.Error), failedHint(u)})
 	case u.State == Connecting && !u.Since.IsZero() && now.Sub(u.Since) > startPatience:
 		list = append(list, Problem{Warning, where, "Still connecting after " + DurationText(now.Sub(u.Since)) + ".", waits(u.Backlog)})
 	case u.State == Sending && u.Limit != "" && u.Older == 0:
@@ -204,6 +204,19 @@ func (m *Monitor) uplinkProblems(list []Problem, now time.Time, s *Status, u *Up
 		list = append(list, Problem{Error, where, sentence("Stopped: stream "+u.Stream+" is not delivered", u.Error), waits(u.Backlog)})
 	}
 	return list
+}
+
+// failedHint says what a person can do about an uplink that fails.
+func failedHint(u *Uplink) string {
+	if len(u.Choices) == 0 {
+		return waits(u.Backlog)
+	}
+	commands := make([]string, len(u.Choices))
+	for i, c := range u.Choices {
+		commands[i] = "edge-gateway choose " + u.Name + " " + u.Stream + " " + c
+	}
+	return fmt.Sprintf("Nothing is sent until somebody chooses: %s. %s (%s) wait in the log.", strings.Join(commands, ", or "),
+		CountOf(u.Backlog.Records, "record"), BytesText(u.Backlog.Bytes))
 }
 
 func waits(b Backlog) string {

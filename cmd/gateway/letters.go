@@ -222,6 +222,9 @@ func (g *gateway) eachLane(c *letterChoice, do func(*laneRun, []wal.DeadLetter) 
 	g.lettersMu.Lock()
 	defer g.lettersMu.Unlock()
 	found := g.lettersOf(c)
+	if len(found) == 0 && c.All {
+		return letterCount{}, g.isThere(c.Uplink, c.Stream)
+	}
 	var all []wal.DeadLetter
 	for _, letters := range found {
 		all = append(all, letters...)

@@ -42,13 +42,13 @@ func (p *pauseFile) has(uplinkName string) bool {
 }
 
 // set makes it durable that an uplink is paused, or is not.
-func (p *pauseFile) set(uplinkName string, paused bool) error {
+func (p *pauseFile) set(uplinkName string, paused bool) (changed bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	names := slices.Clone(p.names)
 	switch i, found := slices.BinarySearch(names, uplinkName); {
 	case found == paused:
-		return nil
+		return false, nil
 	case paused:
 		names = slices.Insert(names, i, uplinkName)
 	default:
@@ -59,19 +59,36 @@ func (p *pauseFile) set(uplinkName string, paused bool) error {
 		text = ""
 	}
 	if err := writeDurably(p.path, []byte(text)); err != nil {
-		return err
+		return false, err
 	}
 	p.names = names
+	return true, nil
+}
+
+// pauseAnswer is the answer to pause and resume.
+type pauseAnswer struct {
+	Changed bool `json:"changed"`
+}
+
+// isThere says that the config has no such uplink, or no such stream that goes to it. Empty is any.
+func (g *gateway) isThere(uplinkName, stream string) error {
+	if _, ok := g.config.Uplinks[uplinkName]; uplinkName != "" && !ok {
+		return fmt.Errorf("there is no uplink %q (%s), and no dead letter of one", uplinkName, have(g.config.Uplinks))
+	}
+	if _, ok := g.config.Streams[baseStream(stream)]; stream != "" && !ok {
+		return fmt.Errorf("there is no stream %q (%s), and no dead letter of one", stream, have(g.config.Streams))
+	}
 	return nil
 }
 
 // pause holds the records of an uplink back, or lets them go again. It is remembered before it is done.
-func (g *gateway) pause(uplinkName string, paused bool) error {
+func (g *gateway) pause(uplinkName string, paused bool) (pauseAnswer, error) {
 	if _, ok := g.config.Uplinks[uplinkName]; !ok {
-		return fmt.Errorf("there is no uplink %q (%s)", uplinkName, have(g.config.Uplinks))
+		return pauseAnswer{}, fmt.Errorf("there is no uplink %q (%s)", uplinkName, have(g.config.Uplinks))
 	}
-	if err := g.pauses.set(uplinkName, paused); err != nil {
-		return err
+	changed, err := g.pauses.set(uplinkName, paused)
+	if err != nil {
+		return pauseAnswer{}, err
 	}
 	for _, k := range g.allLinks() {
 		r := k.runs()
@@ -83,7 +100,7 @@ func (g *gateway) pause(uplinkName string, paused bool) error {
 			r.Resume()
 		}
 	}
-	return nil
+	return pauseAnswer{changed}, nil
 }
 
 // reconnect has the uplink's sessions begin anew, with what they sign in with now.
