@@ -64,14 +64,17 @@ func killAgain(t *testing.T, s Suite, mode string, kills int) verdict {
 	dir := filepath.Join(t.TempDir(), "log")
 	acked := 0
 	for i := range kills {
+		began := time.Now()
 		if i%2 == 1 {
 			acked = b.diesInWindow(dir, 1+rand.IntN(1500))
+			t.Logf("kill %d, between the two commits, after %.1f s", i+1, time.Since(began).Seconds())
 			continue
 		}
 		c := b.child(dir)
 		c.waitPast(acked)
 		time.Sleep(rand.N(500 * time.Millisecond))
 		acked = c.kill()
+		t.Logf("kill %d, at any moment, after %.1f s", i+1, time.Since(began).Seconds())
 	}
 	c := b.child(dir)
 	c.waitPast(acked)
