@@ -74,6 +74,12 @@ func TestKillsAtLeastOnce(t *testing.T) {
 	t.Logf("%d records are there twice: what was in flight", n)
 }
 
+func TestKillsLiveFirst(t *testing.T) {
+	s := suite(uplink.AtLeastOnce)
+	n := uplinktest.RunLiveFirstKills(t, s, s.Name, 12)
+	t.Logf("%d records are there twice: what was in flight", n)
+}
+
 func TestKillsExactlyOnce(t *testing.T) {
 	s := suite(uplink.ExactlyOnce)
 	if n := uplinktest.RunKills(t, s, s.Name, 12); n != 0 {

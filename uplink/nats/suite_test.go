@@ -82,6 +82,13 @@ func TestKillsAtLeastOnce(t *testing.T)     { kills(t, uplink.AtLeastOnce) }
 func TestKillsEffectivelyOnce(t *testing.T) { kills(t, uplink.EffectivelyOnce) }
 func TestKillsExactlyOnce(t *testing.T)     { kills(t, uplink.ExactlyOnce) }
 
+func TestKillsLiveFirst(t *testing.T) {
+	s := suite(uplink.EffectivelyOnce, rig.NATSOptions{})
+	if n := uplinktest.RunLiveFirstKills(t, s, s.Name, 12); n != 0 {
+		t.Errorf("%d records are stored twice, want none", n)
+	}
+}
+
 func kills(t *testing.T, mode uplink.Delivery) {
 	s := suite(mode, rig.NATSOptions{})
 	if n := uplinktest.RunKills(t, s, s.Name, 12); n != 0 { // within the duplicate window none is there twice in any mode

@@ -57,6 +57,8 @@ type child struct {
 	settled int        // records in its log when all had an outcome
 	heap    int        // most bytes of live heap, and
 	flight  int        // most records in flight, since they were last looked at
+	cursors int        // cursors that its log has now
+	changes [2]int     // how often there was one more, and one less
 }
 
 // child starts one, with further variables.
@@ -94,6 +96,11 @@ func (b *bench) child(dir string, variables ...string) *child {
 				c.heap = max(c.heap, n)
 			case word == "flight":
 				c.flight = max(c.flight, n)
+			case word == "cursors":
+				if c.cursors > 0 && n != c.cursors {
+					c.changes[max(0, c.cursors-n)]++
+				}
+				c.cursors = n
 			}
 			c.mu.Unlock()
 		}
@@ -181,6 +188,9 @@ func live(ctx context.Context, dir string, driver uplink.Driver, env uplink.Env)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if _, ok := os.LookupEnv(liveFirstVariable); ok {
+		return liveFirst(ctx, log, cursor, driver, env, last)
+	}
 	runner := uplink.New(uplink.RunnerConfig{Driver: driver, Env: env, Cursor: mayDie(cursor), Timing: timing})
 	ended := make(chan error, 1)
 	go func() { ended <- runner.Run(ctx) }()
@@ -189,7 +199,7 @@ func live(ctx context.Context, dir string, driver uplink.Driver, env uplink.Env)
 		pause = 10 * time.Millisecond
 		go weigh(ctx, runner) // ends with this life
 	}
-	last, err = produce(ctx, log, last, pause)
+	last, err = produce(ctx, log, last, 8, pause)
 	if err != nil {
 		return err
 	}
@@ -207,8 +217,8 @@ func live(ctx context.Context, dir string, driver uplink.Driver, env uplink.Env)
 	return log.Close()
 }
 
-// produce appends messages in sequence, and says of each that is on disk so, until standard input ends.
-func produce(ctx context.Context, log *wal.Log, last int, pause time.Duration) (int, error) {
+// produce appends messages in sequence, a burst first, and says of each that is on disk so, until standard input ends.
+func produce(ctx context.Context, log *wal.Log, last, burst int, pause time.Duration) (int, error) {
 	end := make(chan struct{})
 	go func() {
 		defer close(end)
@@ -220,21 +230,27 @@ func produce(ctx context.Context, log *wal.Log, last int, pause time.Duration) (
 			return last, nil
 		default:
 		}
-		var batch wal.Batch
-		for range 8 {
-			last++
-			m := message(last)
-			batch.Entries = append(batch.Entries, wal.Entry{Stream: stream, Time: m.Time, Data: pipeline.Encode(nil, &m)})
-		}
-		batch.Urgent = true
-		stored := make(chan error, 1)
-		if err := log.Append(ctx, batch, func(err error) { stored <- err }); err != nil {
+		var err error
+		if last, err = store(ctx, log, last, burst); err != nil {
 			return last, err
 		}
-		if err := <-stored; err != nil {
-			return last, err
-		}
+		burst = 8
 		fmt.Printf("acked %d\n", last)
 		time.Sleep(pause)
 	}
+}
+
+// store appends n messages behind the last one and returns the last one when they are on disk.
+func store(ctx context.Context, log *wal.Log, last, n int) (int, error) {
+	batch := wal.Batch{Urgent: true}
+	for range n {
+		last++
+		m := message(last)
+		batch.Entries = append(batch.Entries, wal.Entry{Stream: stream, Time: m.Time, Data: pipeline.Encode(nil, &m)})
+	}
+	stored := make(chan error, 1)
+	if err := log.Append(ctx, batch, func(err error) { stored <- err }); err != nil {
+		return last, err
+	}
+	return last, <-stored
 }
