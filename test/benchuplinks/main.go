@@ -43,7 +43,12 @@ func main() {
 	rounds := flag.Int("rounds", 0, "`rounds` of each measurement; 0 for the usual")
 	records := flag.Int("records", 0, "`records` of the backlog; 0 for the usual")
 	throughput := flag.Bool("throughput", false, "measure throughput only, no memory")
+	memory := flag.Bool("memory", false, "measure memory only, no throughput")
 	flag.Parse()
+	if *table != "" && (*throughput || *memory) {
+		fmt.Fprintln(os.Stderr, "benchuplinks: the table has throughput and memory (want -table without -throughput and -memory)")
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	b := &bench{tb: &rig.Main{}, rounds: 7, records: 200_000, drain: 1_000_000_000}
@@ -53,6 +58,9 @@ func main() {
 	b.rounds, b.records = cmp.Or(*rounds, b.rounds), cmp.Or(*records, b.records)
 	if *throughput {
 		b.drain = 0
+	}
+	if *memory {
+		b.rounds = 0
 	}
 	defer b.tb.Close()
 	build := filepath.Join(rig.Root(b.tb), "build")
@@ -86,11 +94,14 @@ func main() {
 
 // all measures each uplink in each delivery that it has.
 func (b *bench) all(ctx context.Context, only []string) error {
-	log, err := b.backlog(filepath.Join(b.dir, "log"), b.records)
-	if err != nil {
-		return err
+	var log *backlog
+	if b.rounds > 0 {
+		var err error
+		if log, err = b.backlog(filepath.Join(b.dir, "log"), b.records); err != nil {
+			return err
+		}
+		defer func() { _ = log.Close() }() // it is thrown away
 	}
-	defer func() { _ = log.Close() }() // it is thrown away
 	for _, f := range fars() {
 		if len(only) > 0 && !slices.Contains(only, f.name) {
 			continue
@@ -98,7 +109,7 @@ func (b *bench) all(ctx context.Context, only []string) error {
 		server := f.start(b.tb)
 		for _, mode := range []uplink.Delivery{uplink.AtLeastOnce, uplink.EffectivelyOnce, uplink.ExactlyOnce} {
 			s := subject{far: f, mode: mode, addr: server.Addr}
-			if uplink.CheckPromise(f.driver(s.addr, "x"), s.promise()) != nil {
+			if b.rounds == 0 || uplink.CheckPromise(f.driver(s.addr, "x"), s.promise()) != nil {
 				continue
 			}
 			if err := b.throughput(ctx, log, s); err != nil {
