@@ -3,6 +3,7 @@
 //
 //	conformance DRIVER MODE: cases N failed F
 //
+// DRIVER has the way it stores records behind it where there are several: redis-list.
 // N is what the suite has (uplinktest.Run says so), F what did not pass: failed, skipped, or never come to. A mode that a driver
 // promises and that has no suite counts as one case that failed. What a case that failed has said comes before these lines. It ends
 // with 1 where a case has failed.
@@ -28,12 +29,16 @@ import (
 	"edgegateway/uplink/redis"
 )
 
-// drivers are configs that keep the most that a driver can.
-var drivers = map[string]uplink.Driver{
-	"kafka":  &kafka.Config{Brokers: []string{"b:9092"}, Topic: "edge"},
-	"nats":   &nats.Config{Servers: []string{"n:4222"}, Subject: "edge.{gateway}.{stream}"},
-	"pulsar": &pulsar.Config{Servers: []string{"p:6650"}, Topic: "edge"},
-	"redis":  &redis.Config{Address: "r:6379", As: "stream", Key: "edge:{gateway}:{stream}"},
+// drivers are configs that keep the most that a driver can, by package and DRIVER.
+var drivers = map[string]map[string]uplink.Driver{
+	"kafka":  {"kafka": &kafka.Config{Brokers: []string{"b:9092"}, Topic: "edge"}},
+	"nats":   {"nats": &nats.Config{Servers: []string{"n:4222"}, Subject: "edge.{gateway}.{stream}"}},
+	"pulsar": {"pulsar": &pulsar.Config{Servers: []string{"p:6650"}, Topic: "edge-{gateway}-{stream}"}},
+	"redis": {
+		"redis":        &redis.Config{Address: "r:6379", As: "stream", Key: "edge:{gateway}:{stream}"},
+		"redis-list":   &redis.Config{Address: "r:6379", As: "list", Key: "edge:{gateway}:{stream}"},
+		"redis-latest": &redis.Config{Address: "r:6379", As: "latest", Key: "edge:{gateway}:{topic}"},
+	},
 }
 
 func main() {
@@ -142,10 +147,12 @@ func cut(test string) (parent, name string) {
 // print prints the lines and returns how many cases did not pass.
 func (r *results) print(w io.Writer, names []string) (failed int) {
 	for _, name := range names {
-		for _, p := range uplink.Promises() {
-			suite := name + " " + string(p.Delivery)
-			if _, ok := r.cases[suite]; !ok && p.Order == uplink.OrderStrict && uplink.CheckPromise(drivers[name], p) == nil {
-				r.cases[suite] = 1 // promised and not tried
+		for driver, config := range drivers[name] {
+			for _, p := range uplink.Promises() {
+				suite := driver + " " + string(p.Delivery)
+				if _, ok := r.cases[suite]; !ok && p.Order == uplink.OrderStrict && uplink.CheckPromise(config, p) == nil {
+					r.cases[suite] = 1 // promised and not tried
+				}
 			}
 		}
 	}

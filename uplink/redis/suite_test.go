@@ -40,8 +40,18 @@ func suite(as string, mode uplink.Delivery) uplinktest.Suite {
 			}, func() { do("ACL", "SETUSER", "gw", ">open") }
 		},
 	}
-	if as == "list" {
+	switch as {
+	case "list":
 		s.Name, s.Read = "redis-list "+string(mode), readList
+	case "latest":
+		s.Name, s.Read, s.Latest = "redis-latest "+string(mode), readLatest, true
+		s.Delete = func(t testing.TB, addr, place string) {
+			for _, key := range keysOf(t, addr, place) {
+				if err := connect(t, addr).Del(t.Context(), key).Err(); err != nil {
+					t.Fatalf("delete the key: %v", err)
+				}
+			}
+		}
 	}
 	return s
 }
@@ -59,6 +69,26 @@ func TestSuiteEffectivelyOnce(t *testing.T) {
 func TestSuiteExactlyOnce(t *testing.T) {
 	t.Parallel() // it waits more than it works
 	uplinktest.Run(t, suite("stream", uplink.ExactlyOnce))
+}
+
+func TestSuiteOfListsAtLeastOnce(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	uplinktest.Run(t, suite("list", uplink.AtLeastOnce))
+}
+
+func TestSuiteOfListsEffectivelyOnce(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	uplinktest.Run(t, suite("list", uplink.EffectivelyOnce))
+}
+
+func TestSuiteOfLatestAtLeastOnce(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	uplinktest.Run(t, suite("latest", uplink.AtLeastOnce))
+}
+
+func TestSuiteOfLatestEffectivelyOnce(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	uplinktest.Run(t, suite("latest", uplink.EffectivelyOnce))
 }
 
 func TestSuiteOfListsExactlyOnce(t *testing.T) {

@@ -85,7 +85,7 @@ func killAgain(t *testing.T, s Suite, mode string, kills int, variables ...strin
 	if len(variables) > 0 {
 		inSequence(stored)
 	}
-	return judge(stored, 0, total, nil), was
+	return s.judge(stored, 0, total, nil), was
 }
 
 func fromEnvironment(variable string, otherwise int) int {

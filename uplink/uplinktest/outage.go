@@ -48,7 +48,7 @@ func outage(t *testing.T, b *bench) {
 	if b.suite.Doubles {
 		again = times * b.flightBound()
 	}
-	verify(t, b.suite.Read(t, b.server.Addr, b.place), total, nil, again)
+	b.suite.judge(b.suite.Read(t, b.server.Addr, b.place), 0, total, nil).mustBe(t, again)
 }
 
 // flightBytes is how many bytes a runner of this driver may have in flight.
