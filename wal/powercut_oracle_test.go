@@ -72,10 +72,16 @@ func (h *history) nameOf(u *uplinkHistory, at map[string]uint64, hi int) string 
 			return ""
 		}
 	}
-	if s := h.secondOf(u); s != nil && s.mayHaveTaken(hi) && !has(at, s.uplink+" on "+s.stream) {
+	if h.succeeded(u, at, hi) {
 		return ""
 	}
 	return u.owner() + " on " + u.stream
+}
+
+// succeeded tells whether the second cursor of a split has the place of the first one.
+func (h *history) succeeded(u *uplinkHistory, at map[string]uint64, hi int) bool {
+	s := h.secondOf(u)
+	return s != nil && s.mayHaveTaken(hi) && !has(at, s.uplink+" on "+s.stream)
 }
 
 func (u *uplinkHistory) mayHaveTaken(hi int) bool { return u.took.start > 0 && u.took.start <= hi }
@@ -330,8 +336,7 @@ func (h *history) examineCursors(
 		name := h.nameOf(u, at, hi)
 		seq, known := at[name]
 		if !known {
-			second := h.secondOf(u)
-			gone := u.gone || u.released.start > 0 && u.released.start <= hi || second != nil && second.mayHaveTaken(hi)
+			gone := u.gone || u.released.start > 0 && u.released.start <= hi || h.succeeded(u, at, hi)
 			if u.opened > 0 && u.opened < lo && !gone {
 				fault("lost: the cursor of %s on %s", u.uplink, u.stream)
 			}

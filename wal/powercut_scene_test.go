@@ -413,9 +413,8 @@ func (s *scene) interrupt(cut int, v wal.Variant, dir string) *scene {
 			uplink: u.uplink, stream: u.stream, from: u.from, outcomes: map[uint64]outcome{}, settled: shown.cursors[name],
 		}
 		_, known := shown.cursors[name]
-		second := s.h.secondOf(u)
 		switch {
-		case u.gone, !known && second != nil && second.mayHaveTaken(cut):
+		case u.gone, s.h.succeeded(u, shown.cursors, cut):
 			n.gone = true
 		case !known && u.first != nil:
 			continue // the power went before it was there
