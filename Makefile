@@ -13,11 +13,12 @@ KILLS    ?= 12
 BROKER_KILLS ?= 3
 DEVICE   ?= loop
 RAM      := $(firstword $(wildcard /dev/shm) /tmp)
-UPLINKS  := $(patsubst %,./uplink/%,kafka nats pulsar redis)
+DRIVERS  ?= kafka nats pulsar redis
+UPLINKS   = $(patsubst %,./uplink/%,$(DRIVERS))
 export CGO_ENABLED ?= 1
 
 .PHONY: help run build test race lint bench bench-wal soak fuzz deb fmt cross setup e2e e2e-control powercut powercut-control powercut-arm powercut-arm64 salvage \
-	powercut-block powercut-block-control damage faults conformance kill-uplinks kill-brokers bench-uplinks size
+	powercut-block powercut-block-control damage faults conformance kill-uplinks kill-brokers bench-uplinks memory-uplinks size
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -115,11 +116,12 @@ powercut-block-control: ## the same without flushes, and with a device that lies
 		$(GO) test -count=1 -timeout 30m -run 'TestPowerCutControl$$' .
 	@cat build/powercut-block-control.txt
 
+# All of DRIVERS (kafka nats pulsar redis) side by side: they wait most of the time.
 conformance: setup ## the suite of every uplink and delivery, in its long form; the last lines are the figures (UPLINK_LONG= for the short one)
-	UPLINK_LONG=$(if $(filter undefined,$(origin UPLINK_LONG)),1,$(UPLINK_LONG)) $(GO) run ./test/conformance
+	@UPLINK_LONG=$(if $(filter undefined,$(origin UPLINK_LONG)),1,$(UPLINK_LONG)) $(GO) run ./test/conformance $(DRIVERS)
 
-# The figures of uplinks go to a file, from several tests.
-UPLINK_TESTS = $(GO) test -count=1 -timeout 10h -p 1
+# The figures go to a file, from several tests.
+UPLINK_TESTS = $(GO) test -count=1 -timeout 10h -p $(words $(DRIVERS))
 kill-uplinks: setup ## kill -9 of the gateway, KILLS (12) times for each uplink and delivery, and the negative controls; the last lines are the figures
 	@$(call rig,kill-uplinks,UPLINK_KILLS=$(KILLS) UPLINK_RESULT=$(CURDIR)/build/kill-uplinks.txt $(UPLINK_TESTS) -run 'TestKills|Control' $(UPLINKS))
 
@@ -128,6 +130,9 @@ kill-brokers: setup ## kill -9 of the broker under load, BROKER_KILLS (3) times 
 
 bench-uplinks: setup ## throughput and memory of each uplink against a bare client; writes docs/performance.md (BENCH_SHORT=1: a minute or two, writes nothing)
 	@$(GO) run ./test/benchuplinks $(if $(BENCH_SHORT),,-table docs/performance.md)
+
+memory-uplinks: setup ## what each uplink needs to drain 1 GB, and no throughput; the last lines are the figures
+	@$(GO) run ./test/benchuplinks -memory $(DRIVERS)
 
 size: ## the binary for every architecture, each uplink left out in turn; writes docs/binary-size.md
 	SIZE_ALL=1 $(GO) test -count=1 -timeout 2h -run 'TestBinarySize$$' ./cmd/gateway -update
@@ -151,6 +156,7 @@ soak: setup ## the long forms
 	$(MAKE) conformance
 	$(MAKE) kill-uplinks KILLS=100
 	$(MAKE) kill-brokers BROKER_KILLS=20
+	$(MAKE) memory-uplinks
 
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@$(GO) list ./... | while read -r pkg; do \

@@ -28,6 +28,7 @@ type bench struct {
 	records int
 	drain   int // bytes of payload for the memory
 	lines   []string
+	above   int // figures that miss their goal
 }
 
 func main() {
@@ -84,6 +85,9 @@ func main() {
 	}
 	if err := b.all(ctx, flag.Args()); err != nil {
 		b.tb.Fatalf("benchuplinks: %v", err)
+	}
+	if *memory && b.above > 0 {
+		b.tb.Fatalf("benchuplinks: %d of %d uplinks need more than %d MB", b.above, len(b.lines), memoryGoal)
 	}
 	if *table != "" {
 		if err := b.write(*table); err != nil {
