@@ -57,6 +57,7 @@ type child struct {
 	settled int        // records in its log when all had an outcome
 	heap    int        // most bytes of live heap, and
 	flight  int        // most records in flight, since they were last looked at
+	left    time.Time  // when it last said that fewer records were left than before
 	cursors int        // cursors that its log has now
 	changes [2]int     // how often there was one more, and one less
 }
@@ -96,6 +97,8 @@ func (b *bench) child(dir string, variables ...string) *child {
 				c.heap = max(c.heap, n)
 			case word == "flight":
 				c.flight = max(c.flight, n)
+			case word == "left":
+				c.left = time.Now()
 			case word == "cursors":
 				if c.cursors > 0 && n != c.cursors {
 					c.changes[max(0, c.cursors-n)]++
@@ -136,11 +139,20 @@ func (c *child) kill() int {
 // settle lets the child stop appending, send all it has and end. It returns how many records its log holds.
 func (c *child) settle(atLeast int) int {
 	_ = c.stdin.Close() // that is the signal
-	select {
-	case <-c.done:
-	case <-time.After(patient):
-		_ = c.cmd.Process.Kill()
-		c.t.Fatal("the last life does not settle")
+	began := time.Now()
+	for ended := false; !ended; {
+		select {
+		case <-c.done:
+			ended = true
+		case <-time.After(time.Second):
+			c.mu.Lock()
+			moved := c.left
+			c.mu.Unlock()
+			if time.Since(began) > patient && time.Since(moved) > patient {
+				_ = c.cmd.Process.Kill()
+				c.t.Fatal("the last life does not settle")
+			}
+		}
 	}
 	if err := c.cmd.Wait(); err != nil {
 		c.t.Fatalf("the last life: %v", err)
@@ -203,10 +215,8 @@ func live(ctx context.Context, dir string, driver uplink.Driver, env uplink.Env)
 	if err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(patient); cursor.Lag().Records > 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%d records are not settled", cursor.Lag().Records)
-		}
+	if err := settle(func() uint64 { return cursor.Lag().Records }); err != nil {
+		return err
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -215,6 +225,21 @@ func live(ctx context.Context, dir string, driver uplink.Driver, env uplink.Env)
 	cursor.Close()
 	fmt.Printf("settled %d\n", last)
 	return log.Close()
+}
+
+// settle waits until nothing is left, as long as it becomes less.
+func settle(left func() uint64) error {
+	least, moved := left(), time.Now()
+	for ; least > 0; time.Sleep(5 * time.Millisecond) {
+		switch n := left(); {
+		case n < least:
+			least, moved = n, time.Now()
+			fmt.Printf("left %d\n", n)
+		case time.Since(moved) > patient:
+			return fmt.Errorf("%d records are not settled", n)
+		}
+	}
+	return nil
 }
 
 // produce appends messages in sequence, a burst first, and says of each that is on disk so, until standard input ends.

@@ -99,14 +99,11 @@ func liveFirst(ctx context.Context, log *wal.Log, cursor *wal.Cursor, driver upl
 	if last, err = produce(ctx, log, last, burst, 10*time.Millisecond); err != nil {
 		return err
 	}
-	settled := func() bool {
+	if err := settle(func() uint64 {
 		lag, _ := d.Lag()
-		return lag.Records == 0 && len(log.Cursors()) == 1
-	}
-	for deadline := time.Now().Add(patient); !settled(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			return fmt.Errorf("not settled: %+v, cursors %+v", d.Status(), log.Cursors())
-		}
+		return lag.Records + uint64(len(log.Cursors())-1) // and one cursor has to be left
+	}); err != nil {
+		return fmt.Errorf("%w: %+v, cursors %+v", err, d.Status(), log.Cursors())
 	}
 	cancel()
 	if err := <-ended; err != nil {

@@ -234,10 +234,15 @@ func (b *bench) appendSteadily(n int, every time.Duration) (wait func()) {
 	return func() { <-done }
 }
 
+// waitSettled waits until all records have an outcome, as long as more of them have one.
 func (b *bench) waitSettled() {
 	b.Helper()
-	if !b.log.Wait(b.log.Len(), patient) {
-		b.Fatalf("%d of %d records have an outcome after %v", b.log.Settled(), b.log.Len(), patient)
+	for was := -1; !b.log.Wait(b.log.Len(), patient); {
+		now := b.log.Settled()
+		if now == was {
+			b.Fatalf("%d of %d records have an outcome, and for %v no more of them", now, b.log.Len(), patient)
+		}
+		was = now
 	}
 }
 
