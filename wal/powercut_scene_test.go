@@ -308,7 +308,7 @@ func (s *scene) split(ctx context.Context, c *wal.Cursor, u *uplinkHistory, rnd 
 	}
 	after := c.Split()
 	next := &uplinkHistory{
-		uplink: wal.SplitName(u.owner(), after), stream: u.stream, outcomes: map[uint64]outcome{}, first: u,
+		uplink: wal.SplitName(u.owner(), after), stream: u.stream, from: after, outcomes: map[uint64]outcome{}, first: u,
 	}
 	s.h.mu.Lock()
 	u.until = after
@@ -316,6 +316,7 @@ func (s *scene) split(ctx context.Context, c *wal.Cursor, u *uplinkHistory, rnd 
 	s.h.mu.Unlock()
 	second := s.openCursor(next, wal.After(after))
 	if second == nil {
+		c.Until(0)
 		return
 	}
 	s.splits.Add(1)
