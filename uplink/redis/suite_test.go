@@ -100,6 +100,13 @@ func TestKillsAtLeastOnce(t *testing.T)        { kills(t, "stream", uplink.AtLea
 func TestKillsEffectivelyOnce(t *testing.T)    { kills(t, "stream", uplink.EffectivelyOnce) }
 func TestKillsExactlyOnce(t *testing.T)        { kills(t, "stream", uplink.ExactlyOnce) }
 func TestKillsOfListsExactlyOnce(t *testing.T) { kills(t, "list", uplink.ExactlyOnce) }
+func TestKillsOfLatest(t *testing.T)           { kills(t, "latest", uplink.EffectivelyOnce) }
+
+// TestKillsLiveFirst has older records come after newer ones, which they must not replace.
+func TestKillsLiveFirst(t *testing.T) {
+	s := suite("latest", uplink.EffectivelyOnce)
+	uplinktest.RunLiveFirstKills(t, s, s.Name, 12)
+}
 
 func kills(t *testing.T, as string, mode uplink.Delivery) {
 	s := suite(as, mode)
