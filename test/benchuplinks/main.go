@@ -39,12 +39,12 @@ func main() {
 		}
 		return
 	}
+	memory := flag.Bool("memory", false, "measure memory only, no throughput")
 	profile := flag.String("cpuprofile", "", "write a profile of all rounds to this `file`")
 	table := flag.String("table", "", "write the table between the marks in this `file`")
 	rounds := flag.Int("rounds", 0, "`rounds` of each measurement; 0 for the usual")
 	records := flag.Int("records", 0, "`records` of the backlog; 0 for the usual")
 	throughput := flag.Bool("throughput", false, "measure throughput only, no memory")
-	memory := flag.Bool("memory", false, "measure memory only, no throughput")
 	flag.Parse()
 	if *table != "" && (*throughput || *memory) {
 		fmt.Fprintln(os.Stderr, "benchuplinks: the table has throughput and memory (want -table without -throughput and -memory)")
@@ -60,10 +60,10 @@ func main() {
 	if *throughput {
 		b.drain = 0
 	}
+	defer b.tb.Close()
 	if *memory {
 		b.rounds = 0
 	}
-	defer b.tb.Close()
 	build := filepath.Join(rig.Root(b.tb), "build")
 	err := os.MkdirAll(build, 0o750)
 	if err == nil {
