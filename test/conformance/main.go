@@ -12,15 +12,19 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"edgegateway/uplink"
 	"edgegateway/uplink/kafka"
@@ -42,36 +46,82 @@ var drivers = map[string]map[string]uplink.Driver{
 }
 
 func main() {
-	names := os.Args[1:]
+	side := flag.Int("p", 8, "suites that run side by side: most of a suite is waiting")
+	flag.Parse()
+	names := flag.Args()
 	if len(names) == 0 {
 		names = slices.Sorted(maps.Keys(drivers))
 	}
-	// Most of a suite is waiting, so all run at the same time, however few processors there are.
-	args := []string{"test", "-json", "-count=1", "-timeout", "3h", "-p", strconv.Itoa(len(names)), "-parallel", "8", "-run", "TestSuite"}
 	for _, name := range names {
 		if drivers[name] == nil {
 			fmt.Fprintf(os.Stderr, "conformance: no driver %s (want some of %s)\n", name, slices.Sorted(maps.Keys(drivers)))
 			os.Exit(2)
 		}
-		args = append(args, "./uplink/"+name)
 	}
-	cmd := exec.Command("go", args...)
-	cmd.Stderr = os.Stderr
+	r := newResults()
+	err := r.run(names, *side)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+	}
+	if failed := r.print(os.Stdout, names); failed > 0 || err != nil {
+		os.Exit(1)
+	}
+}
+
+// run builds the tests of the drivers and runs each suite in a process of its own.
+func (r *results) run(names []string, side int) error {
+	dir, err := os.MkdirTemp("", "conformance")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // it is in a place for such
+	room := make(chan struct{}, max(1, side))
+	var running sync.WaitGroup
+	defer running.Wait()
+	var mu sync.Mutex
+	var failed error
+	for _, name := range names {
+		binary := filepath.Join(dir, name+".test")
+		build := exec.Command("go", "test", "-c", "-o", binary, "./uplink/"+name)
+		build.Stdout, build.Stderr = os.Stderr, os.Stderr
+		if err := build.Run(); err != nil {
+			return fmt.Errorf("build the tests of %s: %w", name, err)
+		}
+		list, err := exec.Command(binary, "-test.list", "^TestSuite").Output()
+		if err != nil {
+			return fmt.Errorf("list the suites of %s: %w", name, err)
+		}
+		for test := range strings.FieldsSeq(string(list)) {
+			room <- struct{}{}
+			running.Go(func() {
+				err := r.suite(name, binary, test)
+				<-room
+				mu.Lock()
+				defer mu.Unlock()
+				failed = errors.Join(failed, err)
+			})
+		}
+	}
+	running.Wait()
+	return failed
+}
+
+// suite runs one suite. The error says that it has failed, in one of its cases or as a whole.
+func (r *results) suite(name, binary, test string) error {
+	cmd := exec.Command("go", "tool", "test2json", "-p", name, binary, "-test.v=test2json", "-test.timeout=3h", "-test.run=^"+test+"$")
+	cmd.Dir, cmd.Stderr = filepath.Join("uplink", name), os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "conformance:", err)
-		os.Exit(1)
+		return fmt.Errorf("%s of %s: %w", test, name, err)
 	}
-	r := newResults()
 	r.read(out, os.Stderr)
-	tests := cmd.Wait() // with 1 where a test failed, and that is counted
-	failed := r.print(os.Stdout, names)
-	if failed > 0 || tests != nil {
-		os.Exit(1)
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("%s of %s: %w", test, name, err)
 	}
+	return nil
 }
 
 // event is a line of go test -json.
@@ -82,6 +132,7 @@ const mostSaid = 64 << 10
 
 // results are the cases of all suites.
 type results struct {
+	mu     sync.Mutex        // guards the fields below while suites run
 	cases  map[string]int    // by suite, DRIVER MODE
 	suites map[string]string // by test, PACKAGE TEST
 	passed map[string]int    // by suite
@@ -101,28 +152,34 @@ func (r *results) read(in io.Reader, show io.Writer) {
 	for lines.Scan() {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			fmt.Fprintln(show, lines.Text()) // the compiler's, say
+			fmt.Fprintln(show, lines.Text()) // the library's of a broker, say
 			continue
 		}
-		key := e.Package + " " + e.Test
-		switch e.Action {
-		case "output", "build-output":
-			if m := announced.FindStringSubmatch(e.Output); m != nil {
-				r.suites[key] = m[1]
-				r.cases[m[1]], _ = strconv.Atoi(m[2]) // it is a number
-			}
-			said := r.said[key] + e.Output
-			r.said[key] = said[max(0, len(said)-mostSaid):]
-			if e.Action == "build-output" || strings.Contains(e.Output, "panic:") {
-				fmt.Fprint(show, e.Output)
-			}
-		case "pass", "fail", "skip":
-			r.ended(e, key, show)
-		default:
-		}
+		r.event(e, show)
 	}
 	if err := lines.Err(); err != nil {
 		fmt.Fprintln(show, "conformance:", err)
+	}
+}
+
+func (r *results) event(e event, show io.Writer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := e.Package + " " + e.Test
+	switch e.Action {
+	case "output":
+		if m := announced.FindStringSubmatch(e.Output); m != nil {
+			r.suites[key] = m[1]
+			r.cases[m[1]], _ = strconv.Atoi(m[2]) // it is a number
+		}
+		said := r.said[key] + e.Output
+		r.said[key] = said[max(0, len(said)-mostSaid):]
+		if strings.Contains(e.Output, "panic:") {
+			fmt.Fprint(show, e.Output)
+		}
+	case "pass", "fail", "skip":
+		r.ended(e, key, show)
+	default:
 	}
 }
 
