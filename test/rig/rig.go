@@ -23,7 +23,7 @@ type TB interface {
 	TempDir() string
 }
 
-// startTimeout bounds how long a server may take until it answers, and until it has ended. Java beside other tests on two cores is slow.
+// startTimeout bounds how long a server may take until it answers. Java beside other tests on two cores is slow.
 const startTimeout = 3 * time.Minute
 
 // Server is a broker in a process of its own.
