@@ -18,7 +18,7 @@ UPLINKS   = $(patsubst %,./uplink/%,$(DRIVERS))
 export CGO_ENABLED ?= 1
 
 .PHONY: help run build test race lint bench bench-wal soak fuzz deb fmt cross setup e2e e2e-control powercut powercut-control powercut-arm powercut-arm64 salvage \
-	powercut-block powercut-block-control damage faults conformance kill-uplinks kill-brokers bench-uplinks memory-uplinks size
+	powercut-block powercut-block-control damage faults conformance kill-uplinks kill-brokers bench-uplinks size
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -120,6 +120,10 @@ powercut-block-control: ## the same without flushes, and with a device that lies
 conformance: setup ## the suite of every uplink and delivery, in its long form; the last lines are the figures (UPLINK_LONG= for the short one)
 	@UPLINK_LONG=$(if $(filter undefined,$(origin UPLINK_LONG)),1,$(UPLINK_LONG)) $(GO) run ./test/conformance $(DRIVERS)
 
+.PHONY: memory-uplinks
+memory-uplinks: setup ## what each uplink needs to drain 1 GB; the last lines are the figures
+	@$(GO) run ./test/benchuplinks -memory $(DRIVERS)
+
 # The figures go to a file, from several tests.
 UPLINK_TESTS = $(GO) test -count=1 -timeout 10h -p $(words $(DRIVERS))
 kill-uplinks: setup ## kill -9 of the gateway, KILLS (12) times for each uplink and delivery, and the negative controls; the last lines are the figures
@@ -130,9 +134,6 @@ kill-brokers: setup ## kill -9 of the broker under load, BROKER_KILLS (3) times 
 
 bench-uplinks: setup ## throughput and memory of each uplink against a bare client; writes docs/performance.md (BENCH_SHORT=1: a minute or two, writes nothing)
 	@$(GO) run ./test/benchuplinks $(if $(BENCH_SHORT),,-table docs/performance.md)
-
-memory-uplinks: setup ## what each uplink needs to drain 1 GB, and no throughput; the last lines are the figures
-	@$(GO) run ./test/benchuplinks -memory $(DRIVERS)
 
 size: ## the binary for every architecture, each uplink left out in turn; writes docs/binary-size.md
 	SIZE_ALL=1 $(GO) test -count=1 -timeout 2h -run 'TestBinarySize$$' ./cmd/gateway -update
