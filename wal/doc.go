@@ -107,7 +107,7 @@
 // Memory: those, 1 MiB of newest blocks, decompressed, and 8 B for each record of a cursor's window. What a batch costs is
 // counted before compression, what a log has on the disk after it.
 //
-// A stream with a quota is bounded for itself: by the data that its slowest cursor has not passed. That is known exactly at the
+// A stream with a quota is bounded for itself: by the data that one of its cursors has not passed. That is known exactly at the
 // end of each commit (of the last 256, further back of fewer, after a restart at the ends of segments) and estimated between.
 // What one stream has waiting keeps the segments that hold a part of it, whatever else is in them. A segment behind them that no
 // cursor needs is replaced by a hollow one of a few pages, which keeps the chain of segments whole.

@@ -224,7 +224,7 @@ func (l *Log) create() error {
 func (l *Log) raiseMissing() error {
 	oldest := l.segs[0]
 	var t *txn
-	lowest := map[uint32]uint64{}
+	gone := map[uint32][]stretch{}
 	for i := range l.ctl.cursors {
 		stream := l.st.cursors[l.ctl.cursors[i].id].stream
 		if int(stream) >= len(oldest.first) || l.ctl.cursors[i].seq >= oldest.first[stream] {
@@ -234,16 +234,16 @@ func (l *Log) raiseMissing() error {
 			t = l.begin(false)
 		}
 		p := &t.ctl.cursors[i]
-		if low, ok := lowest[stream]; !ok || p.seq < low {
-			lowest[stream] = p.seq
-		}
+		gone[stream] = addStretch(gone[stream], stretch{p.seq, l.st.end(p.id, oldest.first[stream])})
 		p.seq, p.pos, p.runs = oldest.first[stream], max(p.pos, oldest.base-1), nil
 	}
 	if t == nil {
 		return nil
 	}
-	for stream, from := range lowest {
-		t.drop(stream, from+1, oldest.first[stream], DroppedMissing)
+	for stream, list := range gone {
+		for _, s := range list {
+			t.drop(stream, s.after+1, s.last, DroppedMissing)
+		}
 	}
 	return t.commit()
 }

@@ -177,7 +177,8 @@ type store struct {
 	names       []string
 	numbers     map[string]uint32
 	cursors     map[uint32]cursorName
-	letters     []uint64 // numbers, oldest first
+	until       map[uint32]uint64 // by the first cursor of a split: the record that it ends at
+	letters     []uint64          // numbers, oldest first
 	letterIDs   map[letterID]uint64
 	ranges      []uint64 // numbers, oldest first
 	told        map[uint32]uint64
@@ -273,10 +274,12 @@ func (s *store) index(ch Change, old []byte) error {
 		id := d.uint32()
 		if ch.Value == nil {
 			delete(s.cursors, id)
+			s.until = splitEnds(s.cursors)
 			return d.end("cursor id")
 		}
 		v := decoder{b: ch.Value, err: d.end("cursor id")}
 		s.cursors[id] = cursorName{stream: v.uint32(), uplink: string(v.b)}
+		s.until = splitEnds(s.cursors)
 		v.b = nil
 		return v.end("cursor name")
 	case keyLetter:

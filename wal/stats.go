@@ -54,7 +54,7 @@ type StreamStats struct {
 	Bytes   uint64 // of their data
 	Dropped uint64 // went before every cursor had passed them
 	Refused uint64 // never got a number, because the lane or the stream's quota was full
-	Waiting uint64 // bytes of data that its slowest cursor has not passed, and that are queued
+	Waiting uint64 // bytes of data that one of its cursors has not passed, and that are queued
 	Quota   int64  // bound of Waiting; 0 without one
 	Full    bool   // at its quota, while the lane has room
 }

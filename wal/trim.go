@@ -18,8 +18,8 @@ var clockSet = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 func (l *Log) needed(i int) bool {
 	for j := range l.ctl.cursors {
 		p := &l.ctl.cursors[j]
-		first, last := l.span(i, l.st.cursors[p.id].stream)
-		if last > first && last > p.seq {
+		before, last := l.span(i, l.st.cursors[p.id].stream)
+		if last = l.st.end(p.id, last); last > before && last > p.seq {
 			return true
 		}
 	}
@@ -127,7 +127,7 @@ func (l *Log) dropOldest(why DropReason) (bool, error) {
 // raise moves the cursors past the oldest segment and counts what at least one of them had not passed.
 func (t *txn) raise(why DropReason) {
 	l := t.l
-	lowest := map[uint32]uint64{}
+	gone := map[uint32][]stretch{}
 	for i := range t.ctl.cursors {
 		p := &t.ctl.cursors[i]
 		stream := l.st.cursors[p.id].stream
@@ -135,16 +135,14 @@ func (t *txn) raise(why DropReason) {
 		if last <= before || last <= p.seq {
 			continue
 		}
-		from := max(p.seq, before)
-		if low, ok := lowest[stream]; !ok || from < low {
-			lowest[stream] = from
-		}
+		gone[stream] = addStretch(gone[stream], stretch{max(p.seq, before), l.st.end(p.id, last)})
 		p.runs = shiftRuns(p.runs, last-p.seq)
 		p.seq, p.pos = last, max(p.pos, l.segs[1].base-1)
 	}
-	for stream, from := range lowest {
-		_, last := l.span(0, stream)
-		t.drop(stream, from+1, last, why)
+	for stream, list := range gone {
+		for _, s := range list {
+			t.drop(stream, s.after+1, s.last, why)
+		}
 	}
 }
 

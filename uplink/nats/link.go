@@ -90,7 +90,9 @@ func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
 		nats.Name("edge-gateway " + env.Gateway + " " + env.Stream), nats.Timeout(dialTimeout), nats.SetCustomDialer(l.dial),
 		// After a reconnect the library would publish on before what was in flight has been sent again: out of order.
 		nats.NoReconnect(),
-		nats.PingInterval(20 * time.Second), nats.MaxPingsOutstanding(3),
+		// A ping waits behind what is in flight, which on a line of 10 kB/s takes minutes. Whether records get their answers is
+		// watched by the Runner; this is for a connection that has nothing to do.
+		nats.PingInterval(20 * time.Second), nats.MaxPingsOutstanding(15),
 		nats.ClosedHandler(func(nc *nats.Conn) { l.fail(nc.LastError()) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { l.fail(err) }),
 	}

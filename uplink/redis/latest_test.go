@@ -254,3 +254,29 @@ func TestATopicThatIsSomebodyElsesHoldsOnlyItself(t *testing.T) {
 		}
 	}
 }
+
+// keysOf returns the keys of a place that holds the last record of each topic.
+func keysOf(t testing.TB, addr, place string) (keys []string) {
+	t.Helper()
+	each := connect(t, addr).Scan(t.Context(), 0, "edge:gw1:"+place+":*", 1000).Iterator()
+	for each.Next(t.Context()) {
+		keys = append(keys, each.Val())
+	}
+	if err := each.Err(); err != nil {
+		t.Fatalf("read back: %v", err)
+	}
+	return keys
+}
+
+func readLatest(t testing.TB, addr, place string) (out []uplinktest.Stored) {
+	t.Helper()
+	c := connect(t, addr)
+	for _, key := range keysOf(t, addr, place) {
+		h, err := c.HGetAll(t.Context(), key).Result()
+		if err != nil {
+			t.Fatalf("read back: %v", err)
+		}
+		out = append(out, uplinktest.Stored{ID: h["id"], Payload: h["payload"]})
+	}
+	return out
+}

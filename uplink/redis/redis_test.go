@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	client "github.com/redis/go-redis/v9"
 
@@ -28,8 +29,8 @@ func recordID(t testing.TB, payload string) string {
 
 func connect(t testing.TB, addr string) *client.Client {
 	t.Helper()
-	c := client.NewClient(&client.Options{Addr: addr})
-	t.Cleanup(func() { _ = c.Close() }) // the test is over
+	c := client.NewClient(&client.Options{Addr: addr, ReadTimeout: time.Minute}) // a whole stream takes a while
+	t.Cleanup(func() { _ = c.Close() })                                          // the test is over
 	return c
 }
 
