@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -39,12 +40,19 @@ func main() {
 	}
 	profile := flag.String("cpuprofile", "", "write a profile of all rounds to this `file`")
 	table := flag.String("table", "", "write the table between the marks in this `file`")
+	rounds := flag.Int("rounds", 0, "`rounds` of each measurement; 0 for the usual")
+	records := flag.Int("records", 0, "`records` of the backlog; 0 for the usual")
+	throughput := flag.Bool("throughput", false, "measure throughput only, no memory")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	b := &bench{tb: &rig.Main{}, rounds: 7, records: 200_000, drain: 1_000_000_000}
 	if os.Getenv("BENCH_SHORT") != "" {
 		b.rounds, b.records, b.drain = 3, 50_000, 200_000_000
+	}
+	b.rounds, b.records = cmp.Or(*rounds, b.rounds), cmp.Or(*records, b.records)
+	if *throughput {
+		b.drain = 0
 	}
 	defer b.tb.Close()
 	build := filepath.Join(rig.Root(b.tb), "build")
@@ -99,7 +107,7 @@ func (b *bench) all(ctx context.Context, only []string) error {
 		}
 		for _, mode := range []uplink.Delivery{uplink.AtLeastOnce, uplink.ExactlyOnce} {
 			s := subject{far: f, mode: mode, addr: server.Addr}
-			if uplink.CheckPromise(f.driver(s.addr, "x"), s.promise()) != nil {
+			if b.drain == 0 || uplink.CheckPromise(f.driver(s.addr, "x"), s.promise()) != nil {
 				continue
 			}
 			if err := b.memory(ctx, s); err != nil {
