@@ -35,6 +35,8 @@ func (l *link) outcome(err error) uplink.Outcome {
 	switch {
 	case isRefused(err):
 		return uplink.Outcome{Verdict: uplink.Suspect, Err: l.explain(err)}
+	case errors.Is(err, context.Canceled) && l.ctx.Err() == nil:
+		return uplink.Outcome{Err: fmt.Errorf("not sent, for %s did not take records before it", l.address)}
 	case errors.Is(err, kgo.ErrClientClosed), errors.Is(err, context.Canceled):
 		return uplink.Outcome{Err: fmt.Errorf("%s: the session ended before the answer", l.address)}
 	}

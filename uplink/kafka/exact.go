@@ -25,6 +25,7 @@ type exact struct {
 	options     []kgo.Opt // to dial with
 	cursorTopic string
 	key         string // of the cursor record
+	epoch       uint64 // of the log
 	cursorAt    place  // where that key belongs
 	hooks       hooks
 	log         *slog.Logger
@@ -52,7 +53,7 @@ type hooks struct {
 // openExact fences older sessions, makes sure that nothing of theirs can still become visible, and reads the far cursor, in
 // this order.
 func (c *Config) openExact(ctx context.Context, env uplink.Env, h hooks) (*exact, error) {
-	s := &exact{hooks: h, log: env.Log, cursorTopic: c.CursorTopic, key: strings.Join([]string{env.Gateway, env.Stream, env.Uplink}, "/")}
+	s := &exact{hooks: h, log: env.Log, cursorTopic: c.CursorTopic, epoch: env.Epoch, key: strings.Join([]string{env.Gateway, env.Stream, env.Uplink}, "/")}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -71,7 +72,7 @@ func (s *exact) open(ctx context.Context, c *Config, env uplink.Env) (err error)
 	}
 	topics, settings, err := s.meet(ctx, func(batch int) (*kgo.Client, error) {
 		return kgo.NewClient(append(append(slices.Clip(s.options), c.produce(batch)...),
-			kgo.TransactionalID(s.id), kgo.TransactionTimeout(transactionTimeout), kgo.ProducerLinger(2*time.Millisecond),
+			kgo.TransactionalID(s.id), kgo.TransactionTimeout(transactionTimeout), kgo.ProducerLinger(linger),
 			kgo.MaxBufferedRecords(transactionRecords+1), kgo.RecordPartitioner(partitioner()))...)
 	}, s.cursorTopic)
 	if err != nil {
@@ -136,7 +137,7 @@ func (s *exact) write(ctx context.Context, to uplink.FarCursor) error {
 		return err
 	}
 	alone := &transaction{}
-	s.put(s.cursorRecord(to), alone.promise(0))
+	s.put(alone, s.cursorRecord(to))
 	if err := s.client.Flush(ctx); err != nil {
 		return err
 	}

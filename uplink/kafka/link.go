@@ -24,7 +24,7 @@ type link struct {
 	topic    string // empty where it depends on the message
 	gateway  string
 	id       string // transactional id; for transactions only
-	heads    heads
+	loads    *loads
 	ctx      context.Context //nolint:containedctx // ends with Close, and every Send with it
 	cancel   context.CancelFunc
 	batch    int              // bytes of a batch, at most

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -27,53 +28,68 @@ const (
 type transaction struct {
 	begun time.Time
 	bytes int
-	sent  []sent
+	count int // of records
+	parts []part
+	open  atomic.Int32 // records without an answer
 
-	mu      sync.Mutex       // guards the fields below, which the client's promises fill
-	open    int              // records without an answer
-	refused map[uint64]error // records that stood in a refused batch
-	err     error            // the first other failure
+	mu      sync.Mutex            // guards the fields below, which the client's promises fill
+	refused map[*kgo.Record]error // records that stood in a refused batch
+	err     error                 // the first other failure
 }
 
-// sent is a record without a report.
-type sent struct {
-	seq    uint64
+// part is what came with one Send: records without a report.
+type part struct {
+	load   *load
+	out    []outgoing
 	report func(uint64, uplink.Outcome)
 }
 
-// promise returns what notes the answer to a record. Each is used once.
-func (tx *transaction) promise(seq uint64) func(*kgo.Record, error) {
+// answer is the promise of a record.
+func (tx *transaction) answer(rec *kgo.Record, err error) {
+	switch {
+	case err == nil:
+	case isRefused(err):
+		tx.mu.Lock()
+		if tx.refused == nil {
+			tx.refused = map[*kgo.Record]error{}
+		}
+		tx.refused[rec] = err
+		tx.mu.Unlock()
+	default:
+		tx.fault(err)
+	}
+	tx.open.Add(-1)
+}
+
+// answerOwn is the promise of a record that is none of the stream's.
+func (tx *transaction) answerOwn(_ *kgo.Record, err error) {
+	if err != nil {
+		tx.fault(err)
+	}
+	tx.open.Add(-1)
+}
+
+func (tx *transaction) fault(err error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	tx.open++
-	return func(_ *kgo.Record, err error) {
-		tx.mu.Lock()
-		defer tx.mu.Unlock()
-		tx.open--
-		switch {
-		case err == nil:
-		case isRefused(err) && seq > 0:
-			if tx.refused == nil {
-				tx.refused = map[uint64]error{}
-			}
-			tx.refused[seq] = err
-		case tx.err == nil:
-			tx.err = err
-		}
+	if tx.err == nil {
+		tx.err = err
 	}
 }
 
-func (tx *transaction) faults() (refused map[uint64]error, err error) {
+func (tx *transaction) faults() (refused map[*kgo.Record]error, err error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if tx.err == nil && tx.open > 0 {
-		return tx.refused, fmt.Errorf("%d records of a transaction were not answered", tx.open)
+	if open := tx.open.Load(); tx.err == nil && open > 0 {
+		return tx.refused, fmt.Errorf("%d records of a transaction were not answered", open)
 	}
 	return tx.refused, tx.err
 }
 
-// Send implements uplink.Session. It returns before the transaction is committed, so that the next records join it.
+// Send implements uplink.Session. It returns before the transaction is committed, so that the next records join it, or are made
+// ready for the next one while that goes on.
 func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
+	load, large, err := s.prepare(ctx, recs)
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	if err := s.ctx.Err(); err != nil { // Close has been here
@@ -81,9 +97,12 @@ func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint
 	}
 	s.round++
 	s.stopTimer()
-	recs, large, why := whole(recs)
-	single := s.single && len(recs) == 1 && s.tx == nil && time.Since(s.committed) < transactionIdle/10
-	for len(recs) > 0 && s.failed == nil {
+	if err != nil {
+		return s.fail(err)
+	}
+	out := load.out
+	single := s.single && len(out) == 1 && s.tx == nil && time.Since(s.committed) < transactionIdle/10
+	for len(out) > 0 && s.failed == nil {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -94,16 +113,14 @@ func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint
 		if err := s.begin(); err != nil {
 			return s.fail(err)
 		}
-		n := s.fit(recs)
-		if err := s.add(ctx, recs[:n], report); err != nil {
-			return s.fail(err)
-		}
-		if recs = recs[n:]; len(recs) > 0 {
+		n := s.fit(out)
+		s.add(part{load, out[:n], report})
+		if out = out[n:]; len(out) > 0 {
 			s.commit()
 		}
 	}
 	if large != nil && s.failed == nil { // the far cursor must not pass it yet
-		report(large.ID.Seq, uplink.Outcome{Verdict: uplink.Drop, Err: why})
+		report(large.seq, uplink.Outcome{Verdict: uplink.Drop, Err: large.err})
 	}
 	switch {
 	case s.failed != nil:
@@ -119,6 +136,27 @@ func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint
 		s.timer = time.AfterFunc(wait, func() { s.due(round) })
 	}
 	return s.failed
+}
+
+// prepare makes what the client takes of records, up to the first that no batch takes.
+func (s *exact) prepare(ctx context.Context, recs []uplink.Record) (load *load, large *outgoing, err error) {
+	load = s.loads.take(len(recs))
+	now := time.Now()
+	for i := range recs {
+		o := outgoing{seq: recs[i].ID.Seq, size: size(&recs[i])}
+		if o.err = fits(o.size); o.err != nil {
+			large = &o
+			break
+		}
+		topic, terms, err := s.topicOf(ctx, &recs[i])
+		if err != nil {
+			return load, nil, err
+		}
+		o.rec = s.loads.add(load, &recs[i], topic, terms.keeps, now)
+		load.out = append(load.out, o)
+	}
+	load.left.Store(int32(len(load.out)))
+	return load, large, nil
 }
 
 // due commits when no Send came since.
@@ -142,9 +180,9 @@ func (s *exact) begin() error {
 }
 
 // fit returns how many records the transaction still takes; an empty one takes one at the least.
-func (s *exact) fit(recs []uplink.Record) int {
-	left := s.most() - len(s.tx.sent)
-	n, _ := chunk(recs[:min(left, len(recs))], s.pace.Bytes(transactionBytes)-s.tx.bytes)
+func (s *exact) fit(out []outgoing) int {
+	left := s.most() - s.tx.count
+	n, _ := chunk(out[:min(left, len(out))], s.pace.Bytes(transactionBytes)-s.tx.bytes)
 	return n
 }
 
@@ -156,47 +194,34 @@ func (s *exact) most() int {
 }
 
 func (s *exact) full() bool {
-	return len(s.tx.sent) >= s.most() || s.tx.bytes >= s.pace.Bytes(transactionBytes) || time.Since(s.tx.begun) >= transactionAge
-}
-
-// whole returns the records before the first that no batch takes, that one, and why.
-func whole(recs []uplink.Record) (before []uplink.Record, large *uplink.Record, why error) {
-	for i := range recs {
-		if err := fits(&recs[i]); err != nil {
-			return recs[:i], &recs[i], err
-		}
-	}
-	return recs, nil, nil
+	return s.tx.count >= s.most() || s.tx.bytes >= s.pace.Bytes(transactionBytes) || time.Since(s.tx.begun) >= transactionAge
 }
 
 // add produces records in the transaction.
-func (s *exact) add(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
-	now := time.Now()
-	for i := range recs {
-		topic, terms, err := s.topicOf(ctx, &recs[i])
-		if err != nil {
-			return err
-		}
-		seq := recs[i].ID.Seq
-		s.tx.sent = append(s.tx.sent, sent{seq, report})
-		s.last = uplink.FarCursor{Epoch: recs[i].ID.Epoch, Seq: seq}
-		s.tx.bytes += size(&recs[i])
-		s.put(s.heads.record(&recs[i], topic, terms.keeps, now), s.tx.promise(seq))
+func (s *exact) add(p part) {
+	tx := s.tx
+	tx.parts = append(tx.parts, p)
+	tx.open.Add(int32(len(p.out)))
+	answer := tx.answer
+	for i := range p.out {
+		tx.bytes += p.out[i].size
+		s.client.Produce(s.ctx, p.out[i].rec, answer)
 	}
-	return nil
+	tx.count += len(p.out)
+	s.last = uplink.FarCursor{Epoch: s.epoch, Seq: p.out[len(p.out)-1].seq}
 }
 
-// put produces a record into the partition of its key. It blocks while the client's buffers are full, until Close.
-func (s *exact) put(rec *kgo.Record, promise func(*kgo.Record, error)) {
-	rec.Partition = byKey
-	s.client.Produce(s.ctx, rec, promise)
+// put produces a record of our own into the partition that it names, or that of its key.
+func (s *exact) put(tx *transaction, rec *kgo.Record) {
+	tx.open.Add(1)
+	s.client.Produce(s.ctx, rec, tx.answerOwn)
 }
 
 // commit ends the transaction and reports its records. What fails it is in s.failed afterwards.
 func (s *exact) commit() {
 	tx := s.tx
 	if !s.hooks.outside {
-		s.put(s.cursorRecord(s.last), tx.promise(0))
+		s.put(tx, s.cursorRecord(s.last))
 	}
 	flushed := s.client.Flush(s.ctx)
 	refused, err := tx.faults()
@@ -224,27 +249,28 @@ func (s *exact) commit() {
 			return
 		}
 	}
-	s.tx, s.committed, s.single = nil, time.Now(), len(tx.sent) == 1
+	s.tx, s.committed, s.single = nil, time.Now(), tx.count == 1
 	s.pace.Took(tx.bytes, time.Since(tx.begun))
-	for _, r := range tx.sent {
-		r.report(r.seq, uplink.Outcome{Verdict: uplink.Ack})
+	tx.each(func(p *part, o *outgoing) { p.report(o.seq, uplink.Outcome{Verdict: uplink.Ack}) })
+	for _, p := range tx.parts {
+		s.loads.stored(p.load, len(p.out))
 	}
 }
 
 // refuse aborts a transaction that has a refused batch. The session is over, and the Runner looks for the record.
-func (s *exact) refuse(tx *transaction, refused map[uint64]error) {
+func (s *exact) refuse(tx *transaction, refused map[*kgo.Record]error) {
 	if err := s.client.EndTransaction(s.ctx, kgo.TryAbort); err != nil {
 		_ = s.fail(err)
 		return
 	}
 	s.tx, s.failed = nil, errors.New("the transaction was aborted, for a batch in it was refused")
-	for _, r := range tx.sent {
-		o := uplink.Outcome{Err: s.failed}
-		if err, ok := refused[r.seq]; ok {
-			o = uplink.Outcome{Verdict: uplink.Suspect, Err: s.explain(err)}
+	tx.each(func(p *part, o *outgoing) {
+		out := uplink.Outcome{Err: s.failed}
+		if err, ok := refused[o.rec]; ok {
+			out = uplink.Outcome{Verdict: uplink.Suspect, Err: s.explain(err)}
 		}
-		r.report(r.seq, o)
-	}
+		p.report(o.seq, out)
+	})
 }
 
 // fail ends the session: the next one reads the far cursor and knows what was stored.
@@ -262,11 +288,17 @@ func (s *exact) fail(err error) error {
 		s.failed = s.explain(err)
 	}
 	if tx != nil {
-		for _, r := range tx.sent {
-			r.report(r.seq, uplink.Outcome{Err: s.failed})
-		}
+		tx.each(func(p *part, o *outgoing) { p.report(o.seq, uplink.Outcome{Err: s.failed}) })
 	}
 	return s.failed
+}
+
+func (tx *transaction) each(do func(*part, *outgoing)) {
+	for i := range tx.parts {
+		for j := range tx.parts[i].out {
+			do(&tx.parts[i], &tx.parts[i].out[j])
+		}
+	}
 }
 
 // Close implements uplink.Session. An open transaction is aborted by the next session, or by its timeout.
