@@ -17,7 +17,7 @@ import (
 // Bounds of what is in flight in a session of at_least_once: flightRecords and flightBytes are on their way, in chunks, and as much
 // again is read and encoded meanwhile.
 const (
-	flightRecords = 16_384
+	flightRecords = 8192
 	flightBytes   = 8 << 20
 	flightChunks  = 4
 )
