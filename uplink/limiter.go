@@ -294,15 +294,21 @@ func (r *Runner) limited(reason string) {
 	}
 }
 
+// handOver is how many records are encoded and handed to the driver at once: it has them on their way while the next are encoded.
+const handOver = 2048
+
 // allow waits until some of a batch may be sent and returns how many; none where the session ends or something else is to be done.
 func (f *flight) allow(reading context.Context, batch []wal.Record) int {
 	l := f.r.cfg.Limiter
-	if l == nil || len(batch) == 0 {
-		return len(batch)
-	}
 	f.mu.Lock()
 	whole := f.r.search.until > 0 // what is sent in search of a refused record must not be parted
 	f.mu.Unlock()
+	switch {
+	case l == nil && !whole:
+		return min(len(batch), handOver)
+	case l == nil || len(batch) == 0:
+		return len(batch)
+	}
 	w := load{sizes: f.payload(batch), whole: whole, backlog: f.r.backlog.Load()}
 	for {
 		ctx, cancel := context.WithCancel(reading)

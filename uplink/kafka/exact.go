@@ -31,15 +31,21 @@ type exact struct {
 	log         *slog.Logger
 	far         uplink.FarCursor // as it was at the start
 
-	sending   sync.Mutex // held by Send, a commit and Reset; Close waits for it; guards the fields below
-	pace      uplink.Pace
-	tx        *transaction // nil: none is open
-	last      uplink.FarCursor
-	round     uint64 // counts Sends
-	timer     *time.Timer
-	committed time.Time // when the last one was
-	single    bool      // and it had one record
-	failed    error     // the session is of no more use
+	running sync.WaitGroup // the commit; Close waits for it
+
+	mu         sync.Mutex // guards the fields below
+	pace       uplink.Pace
+	waiting    []part       // not in a transaction yet
+	tx         *transaction // nil: none is open
+	committing bool         // it is on its way, and nothing else touches it
+	hurry      bool         // commit when nothing waits
+	last       uplink.FarCursor
+	round      uint64 // counts Sends
+	timer      *time.Timer
+	committed  time.Time     // when the last one was
+	took       time.Duration // its commit
+	single     bool          // and it had one record
+	failed     error         // the session is of no more use
 }
 
 // hooks are for tests: committed is called between a commit and its reports, outside leaves the cursor out of the
@@ -119,9 +125,9 @@ func (s *exact) Far() uplink.FarCursor { return s.far }
 
 // Reset implements uplink.Resumer.
 func (s *exact) Reset(ctx context.Context, to uplink.FarCursor) error {
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	if s.tx != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tx != nil || s.committing || len(s.waiting) > 0 {
 		return errors.New("records are in flight")
 	}
 	if err := s.write(ctx, to); err != nil {

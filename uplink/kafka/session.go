@@ -62,8 +62,8 @@ type flight struct {
 	ahead  int // bytes that were in flight before it
 	begun  time.Time
 	report func(uint64, uplink.Outcome)
-	open   atomic.Int32  // records without an answer
-	over   chan struct{} // closed when there are none
+	open   atomic.Int32          // records without an answer
+	over   chan struct{}         // closed when there are none
 	faults map[*kgo.Record]error // written by the client's promises, which it calls one at a time; to be read when it is over
 }
 

@@ -86,55 +86,34 @@ func (tx *transaction) faults() (refused map[*kgo.Record]error, err error) {
 	return tx.refused, tx.err
 }
 
-// Send implements uplink.Session. It returns before the transaction is committed, so that the next records join it, or are made
-// ready for the next one while that goes on.
+// Send implements uplink.Session. It does not wait for a commit: the next records are made ready while that goes on.
 func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
 	load, large, err := s.prepare(ctx, recs)
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	if err := s.ctx.Err(); err != nil { // Close has been here
-		return err
+	if err != nil {
+		return s.explain(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.ctx.Err() != nil: // Close has been here
+		return s.ctx.Err()
+	case s.failed != nil:
+		return s.failed
 	}
 	s.round++
 	s.stopTimer()
-	if err != nil {
-		return s.fail(err)
+	idle := s.tx == nil && !s.committing && len(s.waiting) == 0
+	if len(load.out) > 0 {
+		s.waiting = append(s.waiting, part{load, load.out, report})
 	}
-	out := load.out
-	single := s.single && len(out) == 1 && s.tx == nil && time.Since(s.committed) < transactionIdle/10
-	for len(out) > 0 && s.failed == nil {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if s.tx != nil && s.full() {
-			s.commit()
-			continue
-		}
-		if err := s.begin(); err != nil {
-			return s.fail(err)
-		}
-		n := s.fit(out)
-		s.add(part{load, out[:n], report})
-		if out = out[n:]; len(out) > 0 {
-			s.commit()
-		}
-	}
-	if large != nil && s.failed == nil { // the far cursor must not pass it yet
+	switch { // the Runner waits: it looks for a refused record, or for a dead letter's turn
+	case large != nil: // the far cursor must not pass it yet
 		report(large.seq, uplink.Outcome{Verdict: uplink.Drop, Err: large.err})
+		s.hurry = true
+	case s.single && idle && len(load.out) == 1 && time.Since(s.committed) < transactionIdle/10:
+		s.hurry = true
 	}
-	switch {
-	case s.failed != nil:
-		return s.failed
-	case s.tx == nil:
-	case single || large != nil: // the Runner waits: it looks for a refused record, or for a dead letter's turn
-		s.commit()
-	default:
-		round, wait := s.round, min(transactionIdle, transactionAge-time.Since(s.tx.begun))
-		if s.full() {
-			wait = 0 // in the background: the next records are read and encoded meanwhile
-		}
-		s.timer = time.AfterFunc(wait, func() { s.due(round) })
-	}
+	s.pump()
 	return s.failed
 }
 
@@ -159,13 +138,56 @@ func (s *exact) prepare(ctx context.Context, recs []uplink.Record) (load *load, 
 	return load, large, nil
 }
 
+// pump puts what waits into transactions, as far as that goes now. The caller holds mu.
+func (s *exact) pump() {
+	if s.committing || s.failed != nil || s.ctx.Err() != nil {
+		return
+	}
+	for len(s.waiting) > 0 {
+		if s.tx != nil && s.full() {
+			s.launch()
+			return
+		}
+		if err := s.begin(); err != nil {
+			s.fail(err)
+			return
+		}
+		next := &s.waiting[0]
+		n := s.fit(next.out)
+		s.add(part{next.load, next.out[:n], next.report})
+		if next.out = next.out[n:]; len(next.out) > 0 {
+			s.launch()
+			return
+		}
+		s.waiting = s.waiting[1:]
+	}
+	hurry := s.hurry
+	s.hurry = false
+	switch {
+	case s.tx == nil:
+	case hurry || s.full():
+		s.launch()
+	default:
+		round := s.round
+		idle := min(max(transactionIdle, s.took), transactionAge/2) // no shorter than a commit takes, or there are too many
+		s.timer = time.AfterFunc(min(idle, transactionAge-time.Since(s.tx.begun)), func() { s.due(round) })
+	}
+}
+
 // due commits when no Send came since.
 func (s *exact) due(round uint64) {
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	if s.tx != nil && s.round == round && s.failed == nil && s.ctx.Err() == nil {
-		s.commit()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tx != nil && !s.committing && s.round == round && s.failed == nil && s.ctx.Err() == nil {
+		s.launch()
 	}
+}
+
+// launch leaves the transaction to commit, which has it to itself until it is done. The caller holds mu.
+func (s *exact) launch() {
+	s.committing = true
+	tx, last := s.tx, s.last
+	s.running.Go(func() { s.commit(tx, last) })
 }
 
 func (s *exact) begin() error {
@@ -217,64 +239,72 @@ func (s *exact) put(tx *transaction, rec *kgo.Record) {
 	s.client.Produce(s.ctx, rec, tx.answerOwn)
 }
 
-// commit ends the transaction and reports its records. What fails it is in s.failed afterwards.
-func (s *exact) commit() {
-	tx := s.tx
+// commit ends a transaction, has the next one begin and reports what came of this one.
+func (s *exact) commit(tx *transaction, last uplink.FarCursor) {
+	begun := time.Now()
+	refused, err := s.end(tx, last)
+	s.mu.Lock()
+	s.committing, s.took = false, time.Since(begun)
+	switch {
+	case err != nil: // whether it was committed, the far cursor tells the next session
+		s.fail(err)
+	case len(refused) > 0: // the session is over, and the Runner looks for the record
+		s.tx, s.failed = nil, errors.New("the transaction was aborted, for a batch in it was refused")
+		s.giveBack()
+	default:
+		s.tx, s.committed, s.single = nil, time.Now(), tx.count == 1
+		s.pace.Took(tx.bytes, time.Since(tx.begun))
+		s.pump()
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return
+	}
+	tx.each(func(p *part, o *outgoing) {
+		out := uplink.Outcome{Verdict: uplink.Ack}
+		if why, ok := refused[o.rec]; ok {
+			out = uplink.Outcome{Verdict: uplink.Suspect, Err: s.explain(why)}
+		} else if len(refused) > 0 {
+			out = uplink.Outcome{Err: s.failed}
+		}
+		p.report(o.seq, out)
+	})
+	if len(refused) == 0 {
+		for _, p := range tx.parts {
+			s.loads.stored(p.load, len(p.out))
+		}
+	}
+}
+
+// end sends the cursor and commits; or it aborts, where batches were refused.
+func (s *exact) end(tx *transaction, last uplink.FarCursor) (refused map[*kgo.Record]error, err error) {
 	if !s.hooks.outside {
-		s.put(tx, s.cursorRecord(s.last))
+		s.put(tx, s.cursorRecord(last))
 	}
 	flushed := s.client.Flush(s.ctx)
-	refused, err := tx.faults()
+	refused, err = tx.faults()
 	switch {
 	case len(refused) > 0:
-		s.refuse(tx, refused)
-		return
+		return refused, s.client.EndTransaction(s.ctx, kgo.TryAbort)
 	case err != nil:
-		_ = s.fail(err)
-		return
+		return nil, err
 	case flushed != nil:
-		_ = s.fail(flushed)
-		return
+		return nil, flushed
 	}
 	if err := s.client.EndTransaction(s.ctx, kgo.TryCommit); err != nil {
-		_ = s.fail(err) // whether it was committed, the far cursor tells the next session
-		return
+		return nil, err
 	}
 	if s.hooks.committed != nil {
 		s.hooks.committed()
 	}
 	if s.hooks.outside {
-		if err := s.write(s.ctx, s.last); err != nil {
-			_ = s.fail(err)
-			return
-		}
+		return nil, s.write(s.ctx, last)
 	}
-	s.tx, s.committed, s.single = nil, time.Now(), tx.count == 1
-	s.pace.Took(tx.bytes, time.Since(tx.begun))
-	tx.each(func(p *part, o *outgoing) { p.report(o.seq, uplink.Outcome{Verdict: uplink.Ack}) })
-	for _, p := range tx.parts {
-		s.loads.stored(p.load, len(p.out))
-	}
+	return nil, nil
 }
 
-// refuse aborts a transaction that has a refused batch. The session is over, and the Runner looks for the record.
-func (s *exact) refuse(tx *transaction, refused map[*kgo.Record]error) {
-	if err := s.client.EndTransaction(s.ctx, kgo.TryAbort); err != nil {
-		_ = s.fail(err)
-		return
-	}
-	s.tx, s.failed = nil, errors.New("the transaction was aborted, for a batch in it was refused")
-	tx.each(func(p *part, o *outgoing) {
-		out := uplink.Outcome{Err: s.failed}
-		if err, ok := refused[o.rec]; ok {
-			out = uplink.Outcome{Verdict: uplink.Suspect, Err: s.explain(err)}
-		}
-		p.report(o.seq, out)
-	})
-}
-
-// fail ends the session: the next one reads the far cursor and knows what was stored.
-func (s *exact) fail(err error) error {
+// fail ends the session: the next one reads the far cursor and knows what was stored. The caller holds mu.
+func (s *exact) fail(err error) {
 	tx := s.tx
 	s.tx = nil
 	switch {
@@ -290,7 +320,17 @@ func (s *exact) fail(err error) error {
 	if tx != nil {
 		tx.each(func(p *part, o *outgoing) { p.report(o.seq, uplink.Outcome{Err: s.failed}) })
 	}
-	return s.failed
+	s.giveBack()
+}
+
+// giveBack reports what will not be sent. The caller holds mu.
+func (s *exact) giveBack() {
+	for _, p := range s.waiting {
+		for i := range p.out {
+			p.report(p.out[i].seq, uplink.Outcome{Err: s.failed})
+		}
+	}
+	s.waiting = nil
 }
 
 func (tx *transaction) each(do func(*part, *outgoing)) {
@@ -304,9 +344,10 @@ func (tx *transaction) each(do func(*part, *outgoing)) {
 // Close implements uplink.Session. An open transaction is aborted by the next session, or by its timeout.
 func (s *exact) Close() {
 	s.hangUp()
-	s.sending.Lock() // no Send and no commit after this
-	defer s.sending.Unlock()
+	s.mu.Lock()   // no commit begins after this
 	s.stopTimer() // one that has fired finds the session ended
+	s.mu.Unlock()
+	s.running.Wait()
 }
 
 func (s *exact) stopTimer() {
