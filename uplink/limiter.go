@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -282,13 +283,19 @@ func (r *rates) pay(records, bytes int) {
 }
 
 // limited shows what the sending of a Runner waits for: "" for nothing, or for a moment only.
-func (r *Runner) limited(reason string) {
+func (r *Runner) limited(reason string) { r.waits(&r.status.own, reason) }
+
+// slowed notes, for Env.Slowed, what bounds of the far side the sending waits for.
+func (r *Runner) slowed(reason string) { r.waits(&r.status.far, reason) }
+
+func (r *Runner) waits(by *string, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.status.Limit == reason {
+	if *by == reason {
 		return
 	}
-	r.status.Limit = reason
+	*by = reason
+	r.status.Limit = cmp.Or(r.status.own, r.status.far)
 	if reason != "" {
 		r.log.Info("uplink waits", "for", reason)
 	}

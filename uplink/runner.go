@@ -132,6 +132,7 @@ func New(cfg RunnerConfig) *Runner {
 		cfg.Policy = *p.SendingPolicy()
 	}
 	r := &Runner{cfg: cfg, log: cfg.Env.Log, tries: map[uint64]*try{}, renew: make(chan struct{}, 1), resumed: make(chan struct{}, 1), paused: cfg.Paused}
+	r.cfg.Env.Slowed = r.slowed
 	if p, ok := cfg.Cursor.(Position); ok {
 		_, r.reach = p.Position()
 	}

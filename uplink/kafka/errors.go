@@ -30,6 +30,11 @@ func isFenced(err error) bool {
 	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch)
 }
 
+// isEnded reports whether the broker does not know a transaction as open: it was ended for its age, or there is a newer producer.
+func isEnded(err error) bool {
+	return isFenced(err) || errors.Is(err, kerr.InvalidTxnState) || errors.Is(err, kerr.InvalidProducerIDMapping)
+}
+
 // outcome turns the error of one record into its outcome.
 func (l *link) outcome(err error) uplink.Outcome {
 	switch {

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -24,9 +25,10 @@ type exact struct {
 	admin       *kadm.Client
 	options     []kgo.Opt // to dial with
 	cursorTopic string
-	key         string // of the cursor record
-	epoch       uint64 // of the log
-	cursorAt    place  // where that key belongs
+	key         string        // of the cursor record
+	epoch       uint64        // of the log
+	timeout     time.Duration // after which the broker aborts a transaction
+	cursorAt    place         // where that key belongs
 	hooks       hooks
 	log         *slog.Logger
 	far         uplink.FarCursor // as it was at the start
@@ -48,18 +50,20 @@ type exact struct {
 	failed     error         // the session is of no more use
 }
 
-// hooks are for tests: committed is called between a commit and its reports, outside leaves the cursor out of the
-// transaction and writes it after, records bounds a transaction.
+// hooks are for tests: committing is called before a commit and committed between it and its reports, outside leaves the cursor out
+// of the transaction and writes it after, records and timeout bound a transaction.
 type hooks struct {
-	committed func()
-	outside   bool
-	records   int
+	committing, committed func()
+	outside               bool
+	records               int
+	timeout               time.Duration
 }
 
 // openExact fences older sessions, makes sure that nothing of theirs can still become visible, and reads the far cursor, in
 // this order.
 func (c *Config) openExact(ctx context.Context, env uplink.Env, h hooks) (*exact, error) {
 	s := &exact{hooks: h, log: env.Log, cursorTopic: c.CursorTopic, epoch: env.Epoch, key: strings.Join([]string{env.Gateway, env.Stream, env.Uplink}, "/")}
+	s.timeout = cmp.Or(h.timeout, transactionTimeout)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -78,7 +82,7 @@ func (s *exact) open(ctx context.Context, c *Config, env uplink.Env) (err error)
 	}
 	topics, settings, err := s.meet(ctx, func(batch int) (*kgo.Client, error) {
 		return kgo.NewClient(append(append(slices.Clip(s.options), c.produce(batch)...),
-			kgo.TransactionalID(s.id), kgo.TransactionTimeout(transactionTimeout), kgo.ProducerLinger(linger),
+			kgo.TransactionalID(s.id), kgo.TransactionTimeout(s.timeout), kgo.ProducerLinger(linger), kgo.WithHooks(s.quota),
 			kgo.MaxBufferedRecords(transactionRecords+1), kgo.RecordPartitioner(partitioner()))...)
 	}, s.cursorTopic)
 	if err != nil {

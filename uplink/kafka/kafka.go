@@ -90,6 +90,7 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 // hangUp ends the client, if there is one.
 func (l *link) hangUp() {
 	l.cancel()
+	l.quota.end()
 	if l.client != nil {
 		l.client.Close() // does not flush: what is in flight is in doubt
 	}
@@ -99,7 +100,7 @@ func (l *link) hangUp() {
 func (c *Config) link(ctx context.Context, env uplink.Env) link {
 	l := link{
 		address: strings.Join(c.Brokers, ", "), gateway: env.Gateway, topics: map[string]terms{},
-		template: uplink.NewTemplate(c.Topic, env, legalName), loads: &loads{heads: newHeads(env)},
+		template: uplink.NewTemplate(c.Topic, env, legalName), loads: &loads{heads: newHeads(env)}, quota: &throttle{say: env.Slowed},
 	}
 	if !l.template.ByMessage() {
 		l.topic = l.template.Of(nil)

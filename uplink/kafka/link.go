@@ -25,6 +25,7 @@ type link struct {
 	gateway  string
 	id       string // transactional id; for transactions only
 	loads    *loads
+	quota    *throttle
 	ctx      context.Context //nolint:containedctx // ends with Close, and every Send with it
 	cancel   context.CancelFunc
 	batch    int              // bytes of a batch, at most

@@ -69,7 +69,7 @@ type flight struct {
 
 // OnBrokerWrite implements kgo.HookBrokerWrite. The client reads no answer to what it has written before this returns.
 func (s *session) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
-	if kmsg.Key(key) == kmsg.InitProducerID && s.guarded.Load() {
+	if kmsg.Key(key) == kmsg.InitProducerID && s.guarded.Load() && !s.each {
 		s.refuse()
 	}
 }
@@ -80,11 +80,11 @@ func (s *session) open(ctx context.Context, c *Config, env uplink.Env) error {
 	if err != nil {
 		return err
 	}
-	options = append(options, kgo.MaxBufferedRecords(2*flightRecords), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+	options = append(options, kgo.MaxBufferedRecords(2*flightRecords), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), kgo.WithHooks(s.quota, s))
 	if s.each {
 		options = append(options, kgo.ManualFlushing())
 	} else {
-		options = append(options, kgo.ProducerLinger(linger), kgo.WithHooks(s))
+		options = append(options, kgo.ProducerLinger(linger))
 	}
 	_, _, err = s.meet(ctx, func(batch int) (*kgo.Client, error) {
 		return kgo.NewClient(append(slices.Clip(options), c.produce(batch)...)...)
@@ -258,6 +258,7 @@ func (s *session) settle(f *flight) {
 	s.chunks, s.up, s.bytes = s.chunks-1, s.up-len(f.out), s.bytes-f.bytes
 	if clean {
 		s.pace.Took(f.ahead+f.bytes, time.Since(f.begun))
+		s.pace.Held(f.ahead+f.bytes, s.quota.take())
 		s.loads.stored(f.load, len(f.out))
 	} else {
 		s.faulty = append(s.faulty, f)

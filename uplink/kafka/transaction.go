@@ -254,6 +254,7 @@ func (s *exact) commit(tx *transaction, last uplink.FarCursor) {
 	default:
 		s.tx, s.committed, s.single = nil, time.Now(), tx.count == 1
 		s.pace.Took(tx.bytes, time.Since(tx.begun))
+		s.pace.Held(tx.bytes, s.quota.take())
 		s.pump()
 	}
 	s.mu.Unlock()
@@ -291,6 +292,9 @@ func (s *exact) end(tx *transaction, last uplink.FarCursor) (refused map[*kgo.Re
 	case flushed != nil:
 		return nil, flushed
 	}
+	if s.hooks.committing != nil {
+		s.hooks.committing()
+	}
 	if err := s.client.EndTransaction(s.ctx, kgo.TryCommit); err != nil {
 		return nil, err
 	}
@@ -310,8 +314,8 @@ func (s *exact) fail(err error) {
 	switch {
 	case s.ctx.Err() != nil || errors.Is(err, kgo.ErrClientClosed):
 		s.failed = fmt.Errorf("%s: the session ended before the answer", s.address)
-	case tx != nil && isFenced(err) && time.Since(tx.begun) > transactionTimeout-time.Second:
-		s.failed = fmt.Errorf("%s has aborted a transaction that took longer than %v", s.address, transactionTimeout)
+	case tx != nil && isEnded(err) && time.Since(tx.begun) > s.timeout-time.Second:
+		s.failed = fmt.Errorf("%s has aborted a transaction that took longer than %v", s.address, s.timeout)
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
 		s.failed = s.explainOf(s.topic+" or "+s.cursorTopic, err)
 	default:
