@@ -33,7 +33,7 @@ type exact struct {
 	log         *slog.Logger
 	far         uplink.FarCursor // as it was at the start
 
-	running sync.WaitGroup // the commit; Close waits for it
+	running sync.WaitGroup // the commit, and Open's question; Close waits for them
 
 	mu         sync.Mutex // guards the fields below
 	pace       uplink.Pace
@@ -81,9 +81,13 @@ func (s *exact) open(ctx context.Context, c *Config, env uplink.Env) (err error)
 		return err
 	}
 	topics, settings, err := s.meet(ctx, func(batch int) (*kgo.Client, error) {
-		return kgo.NewClient(append(append(slices.Clip(s.options), c.produce(batch)...),
+		client, err := kgo.NewClient(append(append(slices.Clip(s.options), c.produce(batch)...),
 			kgo.TransactionalID(s.id), kgo.TransactionTimeout(s.timeout), kgo.ProducerLinger(linger), kgo.WithHooks(s.quota),
 			kgo.MaxBufferedRecords(transactionRecords+1), kgo.RecordPartitioner(partitioner()))...)
+		if err == nil { // the coordinator is looked for and called while the topics are: asking it anything does
+			s.running.Go(func() { _, _ = kadm.NewClient(client).DescribeTransactions(ctx, s.id) })
+		}
+		return client, err
 	}, s.cursorTopic)
 	if err != nil {
 		return err

@@ -2,12 +2,14 @@ package kafka_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"edgegateway/pipeline"
 	"edgegateway/test/rig"
@@ -23,6 +25,64 @@ func TestWhatABrokerBounds(t *testing.T) {
 		t.Run("quota "+string(mode), func(t *testing.T) { quota(t, server.Addr, mode) })
 	}
 	t.Run("a transaction that takes too long", func(t *testing.T) { tooLong(t, server.Addr) })
+	t.Run("nothing overtakes a refused record", func(t *testing.T) { overtaken(t, server.Addr) })
+}
+
+// overtaken has sessions of at_least_once send on while the broker refuses a record, and wants nothing behind it stored.
+func overtaken(t *testing.T, addr string) {
+	const first, last = 51, 5000 // of what is sent while the refusal comes
+	passed := func(place string, refused uint64) bool {
+		for _, r := range readCommitted(t, addr, place) {
+			if seq, err := strconv.ParseUint(r.ID[strings.LastIndex(r.ID, "/")+1:], 10, 64); err != nil || seq > refused {
+				return true
+			}
+		}
+		return false
+	}
+	late := time.Now().AddDate(10, 0, 0)
+	t.Run("control", func(t *testing.T) { // a bare client goes on behind it
+		prepare(t, addr, "overtaken")
+		c := connect(t, addr, kgo.ProducerLinger(time.Millisecond))
+		for seq := uint64(1); seq < last; seq++ {
+			r := &kgo.Record{Topic: "overtaken-gw1", Value: []byte("x"), Headers: []kgo.RecordHeader{{Key: "record-id", Value: fmt.Append(nil, "a/b/7/", seq)}}}
+			if seq == first {
+				r.Timestamp = late
+			}
+			c.Produce(t.Context(), r, nil)
+			if seq%5 == 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		if err := c.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !passed("overtaken", first) {
+			t.Error("nothing is stored behind the refused record: this run sees nothing")
+		}
+	})
+	for i := range uint64(20) {
+		place := fmt.Sprintf("overtaken-%d", i)
+		prepare(t, addr, place)
+		driver := exactly(addr, place+"-gw1")
+		driver.Plain = true
+		env := exactEnv()
+		env.Promise = uplink.Promise{}
+		s := openWith(t, driver, env)
+		wantAcks(t, send(t, s, records(1, first-1)))
+		refused := first + i
+		ended := false
+		for next := uint64(first); next < last && !ended; next += 5 {
+			recs := records(next, next+4)
+			if refused >= next && refused < next+5 {
+				recs[refused-next].Message.Time = late
+			}
+			ended = s.Send(t.Context(), recs, func(uint64, uplink.Outcome) {}) != nil
+		}
+		s.Close()
+		if passed(place, refused) || !ended {
+			t.Errorf("session %d: record %d was refused and one behind it was stored, or nobody noticed", i, refused)
+		}
+	}
 }
 
 // quota has a client slowed to a tenth of what it would do: it says so, takes its time, loses nothing and sends nothing twice.
