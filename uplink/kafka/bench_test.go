@@ -79,7 +79,9 @@ func BenchmarkDrain(b *testing.B) {
 	}
 	b.ReportMetric(median(ratios[1]), "of-idempotent")
 	if page := os.Getenv("KAFKA_BENCH_TABLE"); page != "" {
-		writeTable(b, page, fmt.Sprintf("\nMeasured on %s: %s, %d cores, %d records in %d rounds.\n\n| figure | ours | reference | ratio | goal |\n|---|---|---|---|---|\n%s\n\n",
+		const table = "\nMeasured on %s: %s, %d cores, %d records in %d rounds.\n\n" +
+			"| figure | ours | reference | ratio | goal |\n|---|---|---|---|---|\n%s\n\n"
+		writeTable(b, page, fmt.Sprintf(table,
 			time.Now().UTC().Format("2 January 2006"), runtime.GOARCH, runtime.NumCPU(), len(data), round, strings.Join(lines, "\n")))
 	}
 }

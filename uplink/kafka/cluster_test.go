@@ -50,7 +50,8 @@ func TestThreeNodesAreRestartedInTurn(t *testing.T) {
 			env := exactEnv()
 			env.Promise.Delivery = mode
 			log := uplinktest.NewLog()
-			r := uplink.New(uplink.RunnerConfig{Driver: driver.Config, Env: env, Cursor: log, Timing: uplink.Timing{RetryMin: 50 * time.Millisecond, RetryMax: time.Second}})
+			timing := uplink.Timing{RetryMin: 50 * time.Millisecond, RetryMax: time.Second}
+			r := uplink.New(uplink.RunnerConfig{Driver: driver.Config, Env: env, Cursor: log, Timing: timing})
 			ctx, cancel := context.WithCancel(t.Context())
 			var running sync.WaitGroup
 			running.Go(func() {
