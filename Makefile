@@ -18,7 +18,7 @@ UPLINKS   = $(patsubst %,./uplink/%,$(DRIVERS))
 export CGO_ENABLED ?= 1
 
 .PHONY: help run build test race lint bench bench-wal soak fuzz deb fmt cross setup e2e e2e-control powercut powercut-control powercut-arm powercut-arm64 salvage \
-	powercut-block powercut-block-control damage faults conformance kill-uplinks kill-brokers bench-uplinks size
+	powercut-block powercut-block-control damage faults conformance kill-uplinks kill-brokers bench-uplinks bench-kafka size
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -132,8 +132,13 @@ kill-uplinks: setup ## kill -9 of the gateway, KILLS (12) times for each uplink 
 kill-brokers: setup ## kill -9 of the broker under load, BROKER_KILLS (3) times for each uplink and delivery; the last lines are the figures
 	@$(call rig,kill-brokers,UPLINK_BROKER_KILLS=$(BROKER_KILLS) UPLINK_RESULT=$(CURDIR)/build/kill-brokers.txt $(UPLINK_TESTS) -run 'TestBrokerKills' $(UPLINKS))
 
-bench-uplinks: setup ## throughput and memory of each uplink against a bare client; writes docs/performance.md (BENCH_SHORT=1: a minute or two, writes nothing)
+bench-uplinks: setup ## throughput and memory of each uplink against a bare client; writes docs/performance.md (BENCH_SHORT=1: a few minutes, writes nothing)
 	@$(GO) run ./test/benchuplinks $(if $(BENCH_SHORT),,-table docs/performance.md)
+	@$(MAKE) --no-print-directory bench-kafka
+
+bench-kafka: setup ## what exactly once costs in Kafka, by the size of transactions; writes docs/performance.md (BENCH_SHORT=1: a minute, writes nothing)
+	@$(if $(BENCH_SHORT),,KAFKA_BENCH_TABLE=$(CURDIR)/docs/performance.md) $(GO) test -count=1 -timeout 2h -run '^$$' -bench Drain \
+		-benchtime $(if $(BENCH_SHORT),3x,5x) ./uplink/kafka 2>&1 | grep -v -e '^goos' -e '^goarch' -e '^pkg' -e '^cpu' -e '^PASS' -e '^ok'
 
 size: ## the binary for every architecture, each uplink left out in turn; writes docs/binary-size.md
 	SIZE_ALL=1 $(GO) test -count=1 -timeout 2h -run 'TestBinarySize$$' ./cmd/gateway -update

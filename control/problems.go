@@ -193,7 +193,7 @@ func (m *Monitor) uplinkProblems(list []Problem, now time.Time, s *Status, u *Up
 	case u.State == Sending && u.Limit != "" && u.Older == 0:
 		list = append(list, Problem{
 			Warning, where, "Stream " + u.Stream + " " + strings.TrimRight(u.Limit, ".") + ".",
-			fmt.Sprintf("%s (%s) wait in the log. Raise bytes_per_day, or send less with deadband or throttle.", CountOf(u.Backlog.Records, "record"), BytesText(u.Backlog.Bytes)),
+			fmt.Sprintf("%s (%s) wait in the log. Raise the quota, bytes_per_day or the broker's, or send less with deadband or throttle.", CountOf(u.Backlog.Records, "record"), BytesText(u.Backlog.Bytes)),
 		})
 	case u.State == Paused:
 		list = append(list, Problem{

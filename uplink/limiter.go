@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -282,27 +283,39 @@ func (r *rates) pay(records, bytes int) {
 }
 
 // limited shows what the sending of a Runner waits for: "" for nothing, or for a moment only.
-func (r *Runner) limited(reason string) {
+func (r *Runner) limited(reason string) { r.waits(&r.status.own, reason) }
+
+// slowed notes, for Env.Slowed, what bounds of the far side the sending waits for.
+func (r *Runner) slowed(reason string) { r.waits(&r.status.far, reason) }
+
+func (r *Runner) waits(by *string, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.status.Limit == reason {
+	if *by == reason {
 		return
 	}
-	r.status.Limit = reason
+	*by = reason
+	r.status.Limit = cmp.Or(r.status.own, r.status.far)
 	if reason != "" {
 		r.log.Info("uplink waits", "for", reason)
 	}
 }
 
+// handOver is how many records are encoded and handed to the driver at once: it has them on their way while the next are encoded.
+const handOver = 2048
+
 // allow waits until some of a batch may be sent and returns how many; none where the session ends or something else is to be done.
 func (f *flight) allow(reading context.Context, batch []wal.Record) int {
 	l := f.r.cfg.Limiter
-	if l == nil || len(batch) == 0 {
-		return len(batch)
-	}
 	f.mu.Lock()
 	whole := f.r.search.until > 0 // what is sent in search of a refused record must not be parted
 	f.mu.Unlock()
+	switch {
+	case l == nil && !whole:
+		return min(len(batch), handOver)
+	case l == nil || len(batch) == 0:
+		return len(batch)
+	}
 	w := load{sizes: f.payload(batch), whole: whole, backlog: f.r.backlog.Load()}
 	for {
 		ctx, cancel := context.WithCancel(reading)

@@ -25,6 +25,13 @@ func (p *Pace) Took(bytes int, d time.Duration) {
 	case d > paceSlow:
 		p.bytes = max(p.bytes/2, paceMin)
 	case d < paceQuick && bytes > p.bytes/2 && p.bytes < 64<<20: // a small chunk proves nothing about a large one
-		p.bytes *= 2
+		p.bytes *= int(min(max(paceQuick/max(d, 1), 2), 4)) // a chunk that takes as long as is quick, in not too large steps
+	}
+}
+
+// Held says that the far side answers nothing more for d, because of a chunk of so many bytes.
+func (p *Pace) Held(bytes int, d time.Duration) {
+	if d > paceQuick {
+		p.bytes = max(int(float64(bytes)*float64(paceQuick)/float64(d)), paceMin)
 	}
 }

@@ -42,7 +42,7 @@ func (r *Runner) begins(cancel context.CancelFunc) bool {
 	defer r.mu.Unlock()
 	if r.paused {
 		r.enterLocked(Paused, time.Time{})
-		r.status.Limit = ""
+		r.status.Limit, r.status.own, r.status.far = "", "", ""
 		r.sayLocked(r.log.Info, "uplink paused", "")
 		return false
 	}

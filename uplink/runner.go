@@ -152,6 +152,7 @@ func newRunner(cfg RunnerConfig) *Runner {
 		cfg.Policy = *p.SendingPolicy()
 	}
 	r := &Runner{cfg: cfg, log: cfg.Env.Log, tries: map[uint64]*try{}, renew: make(chan struct{}, 1), resumed: make(chan struct{}, 1), paused: cfg.Paused}
+	r.cfg.Env.Slowed = r.slowed
 	r.status = Status{State: Connecting, Since: time.Now()}
 	return r
 }

@@ -35,8 +35,10 @@ type Status struct {
 	// with order: key or none only. Others go on. HeldFor is why the last of them was refused.
 	Held    int
 	HeldFor string
-	// Limit is what the sending waits for by the uplink's own bounds, for longer than a moment: the daily quota.
-	Limit string
+	// Limit is what the sending waits for, for longer than a moment: the daily quota, or one that the far side keeps. It goes on a
+	// sentence that begins with "It".
+	Limit    string
+	own, far string // whose it is
 	// Attempts is how often the far side has refused the record that it refused last; 0 when that has its outcome.
 	Attempts int
 }

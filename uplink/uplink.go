@@ -24,8 +24,11 @@ type Env struct {
 	Uplink  string // name in the config
 	Driver  string // kind of uplink; dead letters bear it
 	Promise Promise
-	Claims  *Claims // the fences that this instance holds or has lost; the Runner's own where it is nil
-	Log     *slog.Logger
+	// Slowed is told by sessions what bounds of the far side make them wait, for Status.Limit, and "" when they do not any more.
+	// It may be nil, and never blocks.
+	Slowed func(reason string)
+	Claims *Claims // the fences that this instance holds or has lost; the Runner's own where it is nil
+	Log    *slog.Logger
 }
 
 // Record is one record on its way out.

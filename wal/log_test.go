@@ -320,6 +320,38 @@ func TestWindowHoldsTheReader(t *testing.T) {
 	}
 }
 
+func TestWindowGrowsUnderOutcomesOutOfOrder(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, dir, wal.Options{})
+	c := cursor(t, l, "u", "s")
+	must(t, put(t, l, batch("s", 1, 3000, 10)))
+	recs := expect(t, c, "s", 1, 1000, 10)
+	for i := 1; i < len(recs); i += 2 {
+		c.Done(recs[i])
+	}
+	recs = append(recs, expect(t, c, "s", 1001, 3000, 10)...)
+	c.Done(recs[1500:]...)
+	if lag := c.Lag(); lag.Records != 3000 {
+		t.Errorf("lag is %d with the first record open, want 3000", lag.Records)
+	}
+	closeLog(t, l)
+	c = cursor(t, open(t, dir, wal.Options{}), "u", "s") // of what lies beyond the cursor a commit stores the first runs
+	for n, first := 0, true; n < 3000; first = false {
+		recs := read(t, c, 100)
+		if first && (recs[0].Seq != 1 || recs[1].Seq != 3) {
+			t.Errorf("records %d and %d come first, want 1 and 3", recs[0].Seq, recs[1].Seq)
+		}
+		c.Done(recs...)
+		if n = int(recs[len(recs)-1].Seq); c.Lag().Records == 0 {
+			break
+		}
+	}
+	nothing(t, c)
+	if lag := c.Lag(); lag != (wal.Lag{}) {
+		t.Errorf("lag is %+v, want none", lag)
+	}
+}
+
 func TestOutcomesOutOfOrderOutliveACleanStop(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir, wal.Options{})

@@ -1,8 +1,9 @@
 package wal
 
 // window remembers which records beyond the cursor have an outcome. A record has its place by its sequence, so a mark
-// costs no search and no allocation.
+// costs no search. It has as much room as there are records without outcome: it doubles up to size.
 type window struct {
+	size  uint64
 	slots []uint64 // position<<1 | 1 where there is an outcome; 0 for a record that was not delivered
 	mask  uint64
 	done  uint64 // sequence up to which each record has an outcome
@@ -11,21 +12,22 @@ type window struct {
 }
 
 func newWindow(size int, done, pos uint64, runs []run) window {
-	n := 64
-	for n < size {
-		n *= 2
+	w := window{size: 64, done: done, pos: pos, high: done}
+	for w.size < uint64(size) {
+		w.size *= 2
 	}
-	w := window{slots: make([]uint64, n), mask: uint64(n - 1), done: done, pos: pos, high: done}
+	w.slots, w.mask = make([]uint64, 64), 63
 	seq := done
 	for _, r := range runs {
-		if r.skip > uint64(n) || r.n > uint64(n) {
+		if r.skip > w.size || r.n > w.size {
 			break
 		}
 		seq += r.skip
 		for range r.n {
-			if seq++; seq-done > uint64(n) {
+			if seq++; seq-done > w.size {
 				return w
 			}
+			w.reach(seq)
 			w.slots[seq&w.mask] = 1
 			w.high = seq
 		}
@@ -33,8 +35,25 @@ func newWindow(size int, done, pos uint64, runs []run) window {
 	return w
 }
 
+// reach makes room for a record.
+func (w *window) reach(seq uint64) {
+	n := uint64(len(w.slots))
+	for n < seq-w.done && n < w.size {
+		n *= 2
+	}
+	if n == uint64(len(w.slots)) {
+		return
+	}
+	slots := make([]uint64, n)
+	for s := w.done + 1; s <= w.high; s++ {
+		slots[s&(n-1)] = w.slots[s&w.mask]
+	}
+	w.slots, w.mask = slots, n-1
+}
+
 // deliver notes where a record lies. It returns false when the record has its outcome already.
 func (w *window) deliver(seq, pos uint64) bool {
+	w.reach(seq)
 	slot := &w.slots[seq&w.mask]
 	*slot = pos<<1 | *slot&1
 	w.high = max(w.high, seq)

@@ -24,16 +24,34 @@ func TestThreeNodesAreRestartedInTurn(t *testing.T) {
 		addrs = append(addrs, n.Addr)
 	}
 	admin := kadm.NewClient(connect(t, addrs[0], brokersAt(addrs)))
-	for _, mode := range []uplink.Delivery{uplink.ExactlyOnce, uplink.AtLeastOnce} {
-		t.Run(string(mode), func(t *testing.T) {
-			topic := strings.ReplaceAll(string(mode), "_", "-") + "-gw1"
+	coordinator := func() []*rig.Server { // of the transactions of this gateway
+		found := admin.FindTxnCoordinators(t.Context(), "gw/gw1/line/far")["gw/gw1/line/far"]
+		if found.Err != nil {
+			t.Fatalf("coordinator: %v", found.Err)
+		}
+		return nodes[found.NodeID-1 : found.NodeID]
+	}
+	for _, test := range []struct {
+		name string
+		mode uplink.Delivery
+		turn func() []*rig.Server // those that end and come back
+		end  func(*rig.Server)
+	}{
+		{"exactly_once", uplink.ExactlyOnce, func() []*rig.Server { return nodes }, (*rig.Server).Stop},
+		{"at_least_once", uplink.AtLeastOnce, func() []*rig.Server { return nodes[:1] }, (*rig.Server).Stop},
+		{"exactly_once, the coordinator is killed", uplink.ExactlyOnce, coordinator, (*rig.Server).Kill9},
+	} {
+		mode := test.mode
+		t.Run(test.name, func(t *testing.T) {
+			topic := strings.NewReplacer("_", "-", ",", "", " ", "-").Replace(test.name) + "-gw1"
 			create(t, admin, topic)
 			driver := exactly(addrs[0], topic)
 			driver.Brokers = addrs
 			env := exactEnv()
 			env.Promise.Delivery = mode
 			log := uplinktest.NewLog()
-			r := uplink.New(uplink.RunnerConfig{Driver: driver.Config, Env: env, Cursor: log, Timing: uplink.Timing{RetryMin: 50 * time.Millisecond, RetryMax: time.Second}})
+			timing := uplink.Timing{RetryMin: 50 * time.Millisecond, RetryMax: time.Second}
+			r := uplink.New(uplink.RunnerConfig{Driver: driver.Config, Env: env, Cursor: log, Timing: timing})
 			ctx, cancel := context.WithCancel(t.Context())
 			var running sync.WaitGroup
 			running.Go(func() {
@@ -50,19 +68,17 @@ func TestThreeNodesAreRestartedInTurn(t *testing.T) {
 			})
 			defer running.Wait()
 			defer cancel()
-			turn := nodes
-			if mode == uplink.AtLeastOnce {
-				turn = nodes[:1]
-			}
+			reach(t, r, log, 200)
+			turn := test.turn()
 			for _, n := range turn {
-				reach(t, r, log, log.Settled()+200)
-				n.Stop()
+				test.end(n)
 				reach(t, r, log, log.Settled()+200)
 				n.Start()
 				inStep(t, admin, topic, len(nodes))
 				if _, err := admin.ElectLeaders(t.Context(), kadm.ElectPreferredReplica, nil); err != nil {
 					t.Errorf("elect: %v", err)
 				}
+				reach(t, r, log, log.Settled()+200)
 			}
 			stopFeeding()
 			reach(t, r, log, log.Len())
@@ -73,7 +89,7 @@ func TestThreeNodesAreRestartedInTurn(t *testing.T) {
 			for _, s := range stored {
 				there[s.ID] = true
 			}
-			t.Logf("cluster kafka %s: restarts %d sent %d lost %d doubled %d", mode, len(turn), log.Len(), log.Len()-len(there), len(stored)-len(there))
+			t.Logf("cluster kafka %s: restarts %d sent %d lost %d doubled %d", test.name, len(turn), log.Len(), log.Len()-len(there), len(stored)-len(there))
 			if len(there) != log.Len() || mode == uplink.ExactlyOnce && len(stored) != log.Len() {
 				t.Errorf("%d records are there, %d of them once, want %d", len(stored), len(there), log.Len())
 			}
@@ -84,11 +100,11 @@ func TestThreeNodesAreRestartedInTurn(t *testing.T) {
 	}
 }
 
-// create makes a topic on all nodes of a cluster, as soon as it has them.
-func create(t *testing.T, admin *kadm.Client, topic string) {
+// create makes a topic on as many nodes as is usual there, as soon as they are up.
+func create(t testing.TB, admin *kadm.Client, topic string) {
 	t.Helper()
 	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		_, err := admin.CreateTopic(t.Context(), 1, 3, nil, topic)
+		_, err := admin.CreateTopic(t.Context(), 1, -1, nil, topic)
 		if err == nil {
 			return
 		}

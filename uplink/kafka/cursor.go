@@ -24,7 +24,7 @@ type cursorValue struct {
 
 func (s *exact) cursorRecord(at uplink.FarCursor) *kgo.Record {
 	value := fmt.Appendf(nil, `{"epoch":%d,"seq":%d}`, at.Epoch, at.Seq)
-	return &kgo.Record{Topic: s.cursorTopic, Key: []byte(s.key), Value: value}
+	return &kgo.Record{Topic: s.cursorTopic, Partition: byKey, Key: []byte(s.key), Value: value}
 }
 
 // makeCursorTopic makes the topic where it is missing, and checks that no cursor in it expires. Small segments are compacted
@@ -85,7 +85,6 @@ func (s *exact) findCursor(ends map[place]int64) place {
 		}
 	}
 	record := s.cursorRecord(uplink.FarCursor{})
-	record.Partition = byKey
 	return place{s.cursorTopic, int32(partitioner().ForTopic(s.cursorTopic).Partition(record, max(partitions, 1)))}
 }
 

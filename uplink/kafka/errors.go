@@ -30,11 +30,18 @@ func isFenced(err error) bool {
 	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch)
 }
 
+// isEnded reports whether the broker does not know a transaction as open: it was ended for its age, or there is a newer producer.
+func isEnded(err error) bool {
+	return isFenced(err) || errors.Is(err, kerr.InvalidTxnState) || errors.Is(err, kerr.InvalidProducerIDMapping)
+}
+
 // outcome turns the error of one record into its outcome.
 func (l *link) outcome(err error) uplink.Outcome {
 	switch {
 	case isRefused(err):
 		return uplink.Outcome{Verdict: uplink.Suspect, Err: l.explain(err)}
+	case errors.Is(err, context.Canceled) && l.ctx.Err() == nil:
+		return uplink.Outcome{Err: fmt.Errorf("not sent, for %s did not take records before it", l.address)}
 	case errors.Is(err, kgo.ErrClientClosed), errors.Is(err, context.Canceled):
 		return uplink.Outcome{Err: fmt.Errorf("%s: the session ended before the answer", l.address)}
 	}

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -24,35 +25,45 @@ type exact struct {
 	admin       *kadm.Client
 	options     []kgo.Opt // to dial with
 	cursorTopic string
-	key         string // of the cursor record
-	cursorAt    place  // where that key belongs
+	key         string        // of the cursor record
+	epoch       uint64        // of the log
+	timeout     time.Duration // after which the broker aborts a transaction
+	cursorAt    place         // where that key belongs
 	hooks       hooks
 	log         *slog.Logger
 	far         uplink.FarCursor // as it was at the start
 
-	sending   sync.Mutex // held by Send, a commit and Reset; Close waits for it; guards the fields below
-	pace      uplink.Pace
-	tx        *transaction // nil: none is open
-	last      uplink.FarCursor
-	round     uint64 // counts Sends
-	timer     *time.Timer
-	committed time.Time // when the last one was
-	single    bool      // and it had one record
-	failed    error     // the session is of no more use
+	running sync.WaitGroup // the commit, and Open's question; Close waits for them
+
+	mu         sync.Mutex // guards the fields below
+	pace       uplink.Pace
+	waiting    []part       // not in a transaction yet
+	tx         *transaction // nil: none is open
+	committing bool         // it is on its way, and nothing else touches it
+	hurry      bool         // commit when nothing waits
+	last       uplink.FarCursor
+	round      uint64 // counts Sends
+	timer      *time.Timer
+	committed  time.Time     // when the last one was
+	took       time.Duration // its commit
+	single     bool          // and it had one record
+	failed     error         // the session is of no more use
 }
 
-// hooks are for tests: committed is called between a commit and its reports, outside leaves the cursor out of the
-// transaction and writes it after, records bounds a transaction.
+// hooks are for tests: committing is called before a commit and committed between it and its reports, outside leaves the cursor out
+// of the transaction and writes it after, records and timeout bound a transaction.
 type hooks struct {
-	committed func()
-	outside   bool
-	records   int
+	committing, committed func()
+	outside               bool
+	records               int
+	timeout               time.Duration
 }
 
 // openExact fences older sessions, makes sure that nothing of theirs can still become visible, and reads the far cursor, in
 // this order.
 func (c *Config) openExact(ctx context.Context, env uplink.Env, h hooks) (*exact, error) {
-	s := &exact{hooks: h, log: env.Log, cursorTopic: c.CursorTopic, key: strings.Join([]string{env.Gateway, env.Stream, env.Uplink}, "/")}
+	s := &exact{hooks: h, log: env.Log, cursorTopic: c.CursorTopic, epoch: env.Epoch, key: strings.Join([]string{env.Gateway, env.Stream, env.Uplink}, "/")}
+	s.timeout = cmp.Or(h.timeout, transactionTimeout)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -70,9 +81,13 @@ func (s *exact) open(ctx context.Context, c *Config, env uplink.Env) (err error)
 		return err
 	}
 	topics, settings, err := s.meet(ctx, func(batch int) (*kgo.Client, error) {
-		return kgo.NewClient(append(append(slices.Clip(s.options), c.produce(batch)...),
-			kgo.TransactionalID(s.id), kgo.TransactionTimeout(transactionTimeout), kgo.ProducerLinger(2*time.Millisecond),
+		client, err := kgo.NewClient(append(append(slices.Clip(s.options), c.produce(batch)...),
+			kgo.TransactionalID(s.id), kgo.TransactionTimeout(s.timeout), kgo.ProducerLinger(linger), kgo.WithHooks(s.quota),
 			kgo.MaxBufferedRecords(transactionRecords+1), kgo.RecordPartitioner(partitioner()))...)
+		if err == nil { // the coordinator is looked for and called while the topics are: asking it anything does
+			s.running.Go(func() { _, _ = kadm.NewClient(client).DescribeTransactions(ctx, s.id) })
+		}
+		return client, err
 	}, s.cursorTopic)
 	if err != nil {
 		return err
@@ -118,9 +133,9 @@ func (s *exact) Far() uplink.FarCursor { return s.far }
 
 // Reset implements uplink.Resumer.
 func (s *exact) Reset(ctx context.Context, to uplink.FarCursor) error {
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	if s.tx != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tx != nil || s.committing || len(s.waiting) > 0 {
 		return errors.New("records are in flight")
 	}
 	if err := s.write(ctx, to); err != nil {
@@ -136,7 +151,7 @@ func (s *exact) write(ctx context.Context, to uplink.FarCursor) error {
 		return err
 	}
 	alone := &transaction{}
-	s.put(s.cursorRecord(to), alone.promise(0))
+	s.put(alone, s.cursorRecord(to))
 	if err := s.client.Flush(ctx); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"time"
 
 	"edgegateway/uplink"
 )
@@ -15,6 +16,9 @@ type Exactly struct {
 	Plain     bool   // at_least_once after all
 	Uplink    string // in the place of the one it has: tests that run side by side would fence each other
 	Records   int    // of a transaction, at most; 0 for the usual
+	// Committing is called before a commit, Timeout is when the broker aborts a transaction; 0 for the usual.
+	Committing func()
+	Timeout    time.Duration
 }
 
 func (e Exactly) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
@@ -25,5 +29,5 @@ func (e Exactly) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 		return e.Config.Open(ctx, env)
 	}
 	env.Promise = uplink.Promise{Delivery: uplink.ExactlyOnce, Order: uplink.OrderStrict}
-	return e.openExact(ctx, env, hooks{committed: e.Committed, outside: e.Outside, records: e.Records})
+	return e.openExact(ctx, env, hooks{committing: e.Committing, committed: e.Committed, outside: e.Outside, records: e.Records, timeout: e.Timeout})
 }

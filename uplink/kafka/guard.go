@@ -200,7 +200,7 @@ func (s *exact) abortIn(ctx context.Context, places []place) error {
 	}
 	tx := &transaction{}
 	for _, p := range places {
-		s.client.Produce(ctx, &kgo.Record{Topic: p.topic, Partition: p.partition, Key: []byte(s.key)}, tx.promise(0))
+		s.put(tx, &kgo.Record{Topic: p.topic, Partition: p.partition, Key: []byte(s.key)})
 	}
 	flushed := s.client.Flush(ctx)
 	ended := s.client.EndTransaction(ctx, kgo.TryAbort)

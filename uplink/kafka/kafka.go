@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -68,14 +67,19 @@ const (
 	recordBytes = 900_000
 )
 
+// linger is how long a batch that is not full waits for more.
+const linger = 2 * time.Millisecond
+
 // Open implements uplink.Driver.
 func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
 	if env.Promise.Delivery == uplink.ExactlyOnce {
 		return c.openExact(ctx, env, hooks{})
 	}
-	s := &session{turn: make(chan struct{}, 1)}
+	s := &session{room: make(chan struct{}, 1)}
 	s.link = c.link(ctx, env)
+	s.sending, s.refuse = context.WithCancel(s.ctx)
 	s.loose = env.Promise.Order == uplink.OrderKey || env.Promise.Order == uplink.OrderNone
+	s.each = s.loose || s.topic == ""
 	if err := s.open(ctx, c, env); err != nil {
 		s.hangUp()
 		return nil, s.explain(err)
@@ -86,33 +90,17 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 // hangUp ends the client, if there is one.
 func (l *link) hangUp() {
 	l.cancel()
+	l.quota.end()
 	if l.client != nil {
 		l.client.Close() // does not flush: what is in flight is in doubt
 	}
-}
-
-// open makes the client of a session.
-func (s *session) open(ctx context.Context, c *Config, env uplink.Env) error {
-	options, err := c.dial(env)
-	if err != nil {
-		return err
-	}
-	_, _, err = s.meet(ctx, func(batch int) (*kgo.Client, error) {
-		return kgo.NewClient(append(append(slices.Clip(options), c.produce(batch)...), kgo.ManualFlushing(),
-			kgo.MaxBufferedRecords(2*flightRecords), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))...)
-	})
-	if err != nil {
-		return err
-	}
-	_, _, err = s.client.ProducerID(ctx) // now, and not when records wait for it: on a slow line it takes a while
-	return err
 }
 
 // link returns what both kinds of session have, but for the client.
 func (c *Config) link(ctx context.Context, env uplink.Env) link {
 	l := link{
 		address: strings.Join(c.Brokers, ", "), gateway: env.Gateway, topics: map[string]terms{},
-		template: uplink.NewTemplate(c.Topic, env, legalName), heads: newHeads(env),
+		template: uplink.NewTemplate(c.Topic, env, legalName), loads: &loads{heads: newHeads(env)}, quota: &throttle{say: env.Slowed},
 	}
 	if !l.template.ByMessage() {
 		l.topic = l.template.Of(nil)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -24,7 +25,8 @@ type link struct {
 	topic    string // empty where it depends on the message
 	gateway  string
 	id       string // transactional id; for transactions only
-	heads    heads
+	loads    *loads
+	quota    *throttle
 	ctx      context.Context //nolint:containedctx // ends with Close, and every Send with it
 	cancel   context.CancelFunc
 	batch    int              // bytes of a batch, at most
@@ -78,7 +80,11 @@ func (l *link) ask(ctx context.Context, names ...string) (kadm.TopicDetails, map
 		return nil, nil, l.client.Ping(ctx)
 	}
 	admin := kadm.NewClient(l.client)
+	var described kadm.ResourceConfigs
+	var describing sync.WaitGroup
+	describing.Go(func() { described, _ = admin.DescribeTopicConfigs(ctx, names...) }) // at once, for on some lines an answer takes seconds
 	topics, err := admin.ListTopics(ctx, names...)
+	describing.Wait()
 	if errors.Is(err, kerr.TopicAuthorizationFailed) { // which one, it does not say
 		for _, name := range names {
 			if _, err := admin.ListTopics(ctx, name); err != nil {
@@ -90,15 +96,9 @@ func (l *link) ask(ctx context.Context, names ...string) (kadm.TopicDetails, map
 		return nil, nil, err
 	}
 	settings := map[string][]kadm.Config{}
-	names = slices.DeleteFunc(names, func(name string) bool { return topics[name].Err != nil })
-	if len(names) == 0 {
-		return topics, settings, nil
-	}
-	if answers, err := admin.DescribeTopicConfigs(ctx, names...); err == nil {
-		for _, a := range answers {
-			if a.Err == nil {
-				settings[a.Name] = a.Configs
-			}
+	for _, d := range described {
+		if d.Err == nil {
+			settings[d.Name] = d.Configs
 		}
 	}
 	return topics, settings, nil

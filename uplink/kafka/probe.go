@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"edgegateway/uplink"
 )
@@ -146,9 +147,13 @@ func (p *probe) probeTransactions(ctx context.Context) uplink.Step {
 	if err == nil {
 		err = answer[p.id].Err
 	}
+	if denied := p.mayWrite(ctx); denied != nil && (err == nil || errors.Is(err, kerr.TransactionalIDNotFound) || errors.Is(err, kerr.UnsupportedVersion)) {
+		s.Err = denied
+		return s
+	}
 	switch now := answer[p.id]; {
 	case errors.Is(err, kerr.TransactionalIDNotFound):
-		s.Note = "not used yet; the right WRITE on it shows when the first session begins"
+		s.Note = "not used yet"
 	case errors.Is(err, kerr.UnsupportedVersion):
 		s.Note = "the broker is too old to be asked"
 	case err != nil:
@@ -157,6 +162,21 @@ func (p *probe) probeTransactions(ctx context.Context) uplink.Step {
 		s.Note = fmt.Sprintf("in use, its last transaction is in the state %s", now.State)
 	}
 	return s
+}
+
+// mayWrite returns an error where the user may not write with the transactional id. It has the coordinator abort a transaction of a
+// producer that does not exist: it looks at the rights first, and then finds nothing to abort.
+func (p *probe) mayWrite(ctx context.Context) error {
+	abort := kmsg.NewPtrEndTxnRequest()
+	abort.TransactionalID, abort.ProducerID = p.id, 1<<62
+	answer, err := abort.RequestWith(ctx, p.client)
+	if err == nil {
+		err = kerr.ErrorForCode(answer.ErrorCode)
+	}
+	if errors.Is(err, kerr.TransactionalIDAuthorizationFailed) {
+		return err
+	}
+	return nil // the session will tell of anything else
 }
 
 func (p *probe) probeCursors(ctx context.Context) uplink.Step {

@@ -30,6 +30,7 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 	prepare(t, server.Addr, "read-only")
 	denied(kadm.NewACLs().Topics("read-only-gw1"), kadm.OpWrite)
 	denied(kadm.NewACLs().TransactionalIDs("gw/gw1/line/denied"), kadm.OpDescribe)
+	denied(kadm.NewACLs().TransactionalIDs("gw/gw1/line/watched"), kadm.OpWrite)
 	if _, err := admin.CreateTopic(t.Context(), 1, 1, nil, "expires"); err != nil {
 		t.Fatal(err)
 	}
@@ -76,6 +77,7 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 		{"topic missing", "not-there", "topic not-there does not exist", nil},
 		{"no right to write", "read-only-gw1", "want the rights WRITE", nil},
 		{"no right on the transactional id", "probed-gw1", "may not use the transactional id", func(_ *kafka.Config, e *uplink.Env) { e.Uplink = "denied" }},
+		{"no right to write with the transactional id", "probed-gw1", "may not use the transactional id", func(_ *kafka.Config, e *uplink.Env) { e.Uplink = "watched" }},
 		{"cursors expire", "probed-gw1", "cleanup.policy=delete", func(c *kafka.Config, _ *uplink.Env) { c.CursorTopic = "expires" }},
 	} {
 		t.Run(test.name, func(t *testing.T) {

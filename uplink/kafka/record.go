@@ -3,6 +3,8 @@ package kafka
 import (
 	"fmt"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -11,65 +13,129 @@ import (
 	"edgegateway/uplink"
 )
 
-// heads are the headers that are the same in each record of a session. They repeat the record id for those who do not read
-// the payload.
+// heads are the headers of a session's records. They repeat the record id for those who do not read the payload.
 type heads struct {
-	fixed  []kgo.RecordHeader
-	prefix string // of the record id
+	all       []kgo.RecordHeader // in their order; those that differ from record to record have no value here
+	prefix    string             // of the record id
+	qualities [3][]byte
 }
+
+// Where the headers that differ stand.
+const (
+	headSeq = iota + 4
+	headID
+	headQuality
+	headCount
+)
 
 func newHeads(env uplink.Env) heads {
 	header := func(key, value string) kgo.RecordHeader { return kgo.RecordHeader{Key: key, Value: []byte(value)} }
-	return heads{
-		fixed: []kgo.RecordHeader{
+	h := heads{
+		all: []kgo.RecordHeader{
 			header("gw-id", env.Gateway), header("gw-stream", env.Stream),
 			header("gw-epoch", strconv.FormatUint(env.Epoch, 10)), header("content-type", "application/json"),
+			headSeq: {Key: "gw-seq"}, headID: {Key: "record-id"}, headQuality: {Key: "quality"},
 		},
 		prefix: env.Gateway + "/" + env.Stream + "/" + strconv.FormatUint(env.Epoch, 10) + "/",
 	}
+	for q := range h.qualities {
+		h.qualities[q] = []byte(pipeline.Quality(q).String())
+	}
+	return h
 }
 
-// record makes what Kafka's consumers get. A time older than what the topic keeps would have the broker delete the record when it
-// next looks, perhaps before anybody has read it: it gets the time at which it is sent, and the payload has its own.
-func (h *heads) record(rec *uplink.Record, topic string, keeps time.Duration, now time.Time) *kgo.Record {
-	key, quality := rec.Message.PartitionKey(), rec.Message.Quality
-	buf := make([]byte, 0, len(h.prefix)+20+len(key))
-	buf = strconv.AppendUint(append(buf, h.prefix...), rec.ID.Seq, 10)
-	id := len(buf)
-	buf = append(buf, key...)
-	headers := make([]kgo.RecordHeader, len(h.fixed), len(h.fixed)+3)
-	copy(headers, h.fixed)
+func (h *heads) quality(q pipeline.Quality) []byte {
+	if int(q) < len(h.qualities) {
+		return h.qualities[q]
+	}
+	return []byte(q.String())
+}
+
+// load is what one Send hands over, made ready for the client. Its room is used again once the broker has stored all of it: what
+// failed, the client may still hold.
+type load struct {
+	out     []outgoing
+	records []kgo.Record
+	headers []kgo.RecordHeader
+	text    []byte // keys and record ids
+	left    atomic.Int32
+}
+
+// outgoing is a record on its way. One that no batch takes, or whose topic is not known, only has err.
+type outgoing struct {
+	seq   uint64
+	size  int
+	batch int // bytes that its topic takes in one batch
+	rec   *kgo.Record
+	err   error
+	drop  bool // for good
+}
+
+// loads lends loads. It keeps those that came back until the collector wants the room.
+type loads struct {
+	heads heads
+	pool  sync.Pool
+}
+
+// take returns an empty load with room for n records.
+func (l *loads) take(n int) *load {
+	if old, ok := l.pool.Get().(*load); ok && cap(old.records) >= n {
+		old.out, old.records, old.text = old.out[:0], old.records[:0], old.text[:0]
+		return old
+	}
+	p := &load{out: make([]outgoing, 0, n), records: make([]kgo.Record, 0, n), headers: make([]kgo.RecordHeader, 0, n*headCount)}
+	for range n {
+		p.headers = append(p.headers, l.heads.all...)
+	}
+	return p
+}
+
+// stored says that n more records of a load are.
+func (l *loads) stored(p *load, n int) {
+	if p.left.Add(-int32(n)) == 0 {
+		l.pool.Put(p)
+	}
+}
+
+// add makes what Kafka's consumers get of a record. A time older than what the topic keeps would have the broker delete the record
+// when it next looks, perhaps before anybody has read it: it gets the time at which it is sent, and the payload has its own.
+func (l *loads) add(p *load, rec *uplink.Record, topic string, keeps time.Duration, now time.Time) *kgo.Record {
+	n := len(p.records)
+	from := len(p.text)
+	p.text = append(p.text, l.heads.prefix...)
+	p.text = strconv.AppendUint(p.text, rec.ID.Seq, 10)
+	id := len(p.text)
+	p.text = append(p.text, rec.Message.PartitionKey()...)
+	headers := p.headers[n*headCount : (n+1)*headCount : (n+1)*headCount]
+	headers[headSeq].Value = p.text[from+len(l.heads.prefix) : id : id]
+	headers[headID].Value = p.text[from:id:id]
+	headers[headQuality].Value = l.heads.quality(rec.Message.Quality)
 	at := rec.Message.Time
 	if keeps > 0 && now.Sub(at) > keeps/2 {
 		at = now
 	}
-	return &kgo.Record{
-		Topic: topic, Key: buf[id:], Value: rec.JSON, Timestamp: at,
-		Headers: append(headers,
-			kgo.RecordHeader{Key: "gw-seq", Value: buf[len(h.prefix):id:id]},
-			kgo.RecordHeader{Key: "record-id", Value: buf[:id:id]},
-			kgo.RecordHeader{Key: "quality", Value: qualityText(quality)}),
-	}
+	p.records = append(p.records, kgo.Record{
+		Topic: topic, Partition: byKey, Key: p.text[id:len(p.text):len(p.text)], Value: rec.JSON, Timestamp: at, Headers: headers,
+	})
+	return &p.records[n]
 }
 
-func qualityText(q pipeline.Quality) []byte { return []byte(q.String()) }
-
 // chunk returns how many records fit so many bytes, one at the least, and how many bytes they take.
-func chunk(recs []uplink.Record, limit int) (n, bytes int) {
-	for i := range recs {
-		more := size(&recs[i])
+func chunk(out []outgoing, limit int) (n, bytes int) {
+	for i := range out {
+		more := out[i].size
 		if i > 0 && bytes+more > limit {
 			return i, bytes
 		}
 		bytes += more
 	}
-	return len(recs), bytes
+	return len(out), bytes
 }
 
-// fits says why a record is too large for any batch of ours; nil if it is not.
-func fits(rec *uplink.Record) error {
-	if n := size(rec); n > recordBytes {
-		return fmt.Errorf("the record has %d bytes with its headers, a batch takes %d", n, recordBytes)
+// fits says why a record of a size is too large for any batch of ours; nil if it is not.
+func fits(size int) error {
+	if size > recordBytes {
+		return fmt.Errorf("the record has %d bytes with its headers, a batch takes %d", size, recordBytes)
 	}
 	return nil
 }

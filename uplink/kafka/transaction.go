@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -27,107 +28,166 @@ const (
 type transaction struct {
 	begun time.Time
 	bytes int
-	sent  []sent
+	count int // of records
+	parts []part
+	open  atomic.Int32 // records without an answer
 
-	mu      sync.Mutex       // guards the fields below, which the client's promises fill
-	open    int              // records without an answer
-	refused map[uint64]error // records that stood in a refused batch
-	err     error            // the first other failure
+	mu      sync.Mutex            // guards the fields below, which the client's promises fill
+	refused map[*kgo.Record]error // records that stood in a refused batch
+	err     error                 // the first other failure
 }
 
-// sent is a record without a report.
-type sent struct {
-	seq    uint64
+// part is what came with one Send: records without a report.
+type part struct {
+	load   *load
+	out    []outgoing
 	report func(uint64, uplink.Outcome)
 }
 
-// promise returns what notes the answer to a record. Each is used once.
-func (tx *transaction) promise(seq uint64) func(*kgo.Record, error) {
+// answer is the promise of a record.
+func (tx *transaction) answer(rec *kgo.Record, err error) {
+	switch {
+	case err == nil:
+	case isRefused(err):
+		tx.mu.Lock()
+		if tx.refused == nil {
+			tx.refused = map[*kgo.Record]error{}
+		}
+		tx.refused[rec] = err
+		tx.mu.Unlock()
+	default:
+		tx.fault(err)
+	}
+	tx.open.Add(-1)
+}
+
+// answerOwn is the promise of a record that is none of the stream's.
+func (tx *transaction) answerOwn(_ *kgo.Record, err error) {
+	if err != nil {
+		tx.fault(err)
+	}
+	tx.open.Add(-1)
+}
+
+func (tx *transaction) fault(err error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	tx.open++
-	return func(_ *kgo.Record, err error) {
-		tx.mu.Lock()
-		defer tx.mu.Unlock()
-		tx.open--
-		switch {
-		case err == nil:
-		case isRefused(err) && seq > 0:
-			if tx.refused == nil {
-				tx.refused = map[uint64]error{}
-			}
-			tx.refused[seq] = err
-		case tx.err == nil:
-			tx.err = err
-		}
+	if tx.err == nil {
+		tx.err = err
 	}
 }
 
-func (tx *transaction) faults() (refused map[uint64]error, err error) {
+func (tx *transaction) faults() (refused map[*kgo.Record]error, err error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if tx.err == nil && tx.open > 0 {
-		return tx.refused, fmt.Errorf("%d records of a transaction were not answered", tx.open)
+	if open := tx.open.Load(); tx.err == nil && open > 0 {
+		return tx.refused, fmt.Errorf("%d records of a transaction were not answered", open)
 	}
 	return tx.refused, tx.err
 }
 
-// Send implements uplink.Session. It returns before the transaction is committed, so that the next records join it.
+// Send implements uplink.Session. It does not wait for a commit: the next records are made ready while that goes on.
 func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	if err := s.ctx.Err(); err != nil { // Close has been here
-		return err
+	load, large, err := s.prepare(ctx, recs)
+	if err != nil {
+		return s.explain(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.ctx.Err() != nil: // Close has been here
+		return s.ctx.Err()
+	case s.failed != nil:
+		return s.failed
 	}
 	s.round++
 	s.stopTimer()
-	recs, large, why := whole(recs)
-	single := s.single && len(recs) == 1 && s.tx == nil && time.Since(s.committed) < transactionIdle/10
-	for len(recs) > 0 && s.failed == nil {
-		if err := ctx.Err(); err != nil {
-			return err
+	idle := s.tx == nil && !s.committing && len(s.waiting) == 0
+	if len(load.out) > 0 {
+		s.waiting = append(s.waiting, part{load, load.out, report})
+	}
+	switch { // the Runner waits: it looks for a refused record, or for a dead letter's turn
+	case large != nil: // the far cursor must not pass it yet
+		report(large.seq, uplink.Outcome{Verdict: uplink.Drop, Err: large.err})
+		s.hurry = true
+	case s.single && idle && len(load.out) == 1 && time.Since(s.committed) < transactionIdle/10:
+		s.hurry = true
+	}
+	s.pump()
+	return s.failed
+}
+
+// prepare makes what the client takes of records, up to the first that no batch takes.
+func (s *exact) prepare(ctx context.Context, recs []uplink.Record) (load *load, large *outgoing, err error) {
+	load = s.loads.take(len(recs))
+	now := time.Now()
+	for i := range recs {
+		o := outgoing{seq: recs[i].ID.Seq, size: size(&recs[i])}
+		if o.err = fits(o.size); o.err != nil {
+			large = &o
+			break
 		}
+		topic, terms, err := s.topicOf(ctx, &recs[i])
+		if err != nil {
+			return load, nil, err
+		}
+		o.rec = s.loads.add(load, &recs[i], topic, terms.keeps, now)
+		load.out = append(load.out, o)
+	}
+	load.left.Store(int32(len(load.out)))
+	return load, large, nil
+}
+
+// pump puts what waits into transactions, as far as that goes now. The caller holds mu.
+func (s *exact) pump() {
+	if s.committing || s.failed != nil || s.ctx.Err() != nil {
+		return
+	}
+	for len(s.waiting) > 0 {
 		if s.tx != nil && s.full() {
-			s.commit()
-			continue
+			s.launch()
+			return
 		}
 		if err := s.begin(); err != nil {
-			return s.fail(err)
+			s.fail(err)
+			return
 		}
-		n := s.fit(recs)
-		if err := s.add(ctx, recs[:n], report); err != nil {
-			return s.fail(err)
+		next := &s.waiting[0]
+		n := s.fit(next.out)
+		s.add(part{next.load, next.out[:n], next.report})
+		if next.out = next.out[n:]; len(next.out) > 0 {
+			s.launch()
+			return
 		}
-		if recs = recs[n:]; len(recs) > 0 {
-			s.commit()
-		}
+		s.waiting = s.waiting[1:]
 	}
-	if large != nil && s.failed == nil { // the far cursor must not pass it yet
-		report(large.ID.Seq, uplink.Outcome{Verdict: uplink.Drop, Err: why})
-	}
+	hurry := s.hurry
+	s.hurry = false
 	switch {
-	case s.failed != nil:
-		return s.failed
 	case s.tx == nil:
-	case single || large != nil: // the Runner waits: it looks for a refused record, or for a dead letter's turn
-		s.commit()
+	case hurry || s.full():
+		s.launch()
 	default:
-		round, wait := s.round, min(transactionIdle, transactionAge-time.Since(s.tx.begun))
-		if s.full() {
-			wait = 0 // in the background: the next records are read and encoded meanwhile
-		}
-		s.timer = time.AfterFunc(wait, func() { s.due(round) })
+		round := s.round
+		idle := min(max(transactionIdle, s.took), transactionAge/2) // no shorter than a commit takes, or there are too many
+		s.timer = time.AfterFunc(min(idle, transactionAge-time.Since(s.tx.begun)), func() { s.due(round) })
 	}
-	return s.failed
 }
 
 // due commits when no Send came since.
 func (s *exact) due(round uint64) {
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	if s.tx != nil && s.round == round && s.failed == nil && s.ctx.Err() == nil {
-		s.commit()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tx != nil && !s.committing && s.round == round && s.failed == nil && s.ctx.Err() == nil {
+		s.launch()
 	}
+}
+
+// launch leaves the transaction to commit, which has it to itself until it is done. The caller holds mu.
+func (s *exact) launch() {
+	s.committing = true
+	tx, last := s.tx, s.last
+	s.running.Go(func() { s.commit(tx, last) })
 }
 
 func (s *exact) begin() error {
@@ -142,9 +202,9 @@ func (s *exact) begin() error {
 }
 
 // fit returns how many records the transaction still takes; an empty one takes one at the least.
-func (s *exact) fit(recs []uplink.Record) int {
-	left := s.most() - len(s.tx.sent)
-	n, _ := chunk(recs[:min(left, len(recs))], s.pace.Bytes(transactionBytes)-s.tx.bytes)
+func (s *exact) fit(out []outgoing) int {
+	left := s.most() - s.tx.count
+	n, _ := chunk(out[:min(left, len(out))], s.pace.Bytes(transactionBytes)-s.tx.bytes)
 	return n
 }
 
@@ -156,125 +216,142 @@ func (s *exact) most() int {
 }
 
 func (s *exact) full() bool {
-	return len(s.tx.sent) >= s.most() || s.tx.bytes >= s.pace.Bytes(transactionBytes) || time.Since(s.tx.begun) >= transactionAge
-}
-
-// whole returns the records before the first that no batch takes, that one, and why.
-func whole(recs []uplink.Record) (before []uplink.Record, large *uplink.Record, why error) {
-	for i := range recs {
-		if err := fits(&recs[i]); err != nil {
-			return recs[:i], &recs[i], err
-		}
-	}
-	return recs, nil, nil
+	return s.tx.count >= s.most() || s.tx.bytes >= s.pace.Bytes(transactionBytes) || time.Since(s.tx.begun) >= transactionAge
 }
 
 // add produces records in the transaction.
-func (s *exact) add(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
-	now := time.Now()
-	for i := range recs {
-		topic, terms, err := s.topicOf(ctx, &recs[i])
-		if err != nil {
-			return err
-		}
-		seq := recs[i].ID.Seq
-		s.tx.sent = append(s.tx.sent, sent{seq, report})
-		s.last = uplink.FarCursor{Epoch: recs[i].ID.Epoch, Seq: seq}
-		s.tx.bytes += size(&recs[i])
-		s.put(s.heads.record(&recs[i], topic, terms.keeps, now), s.tx.promise(seq))
-	}
-	return nil
-}
-
-// put produces a record into the partition of its key. It blocks while the client's buffers are full, until Close.
-func (s *exact) put(rec *kgo.Record, promise func(*kgo.Record, error)) {
-	rec.Partition = byKey
-	s.client.Produce(s.ctx, rec, promise)
-}
-
-// commit ends the transaction and reports its records. What fails it is in s.failed afterwards.
-func (s *exact) commit() {
+func (s *exact) add(p part) {
 	tx := s.tx
+	tx.parts = append(tx.parts, p)
+	tx.open.Add(int32(len(p.out)))
+	answer := tx.answer
+	for i := range p.out {
+		tx.bytes += p.out[i].size
+		s.client.Produce(s.ctx, p.out[i].rec, answer)
+	}
+	tx.count += len(p.out)
+	s.last = uplink.FarCursor{Epoch: s.epoch, Seq: p.out[len(p.out)-1].seq}
+}
+
+// put produces a record of our own into the partition that it names, or that of its key.
+func (s *exact) put(tx *transaction, rec *kgo.Record) {
+	tx.open.Add(1)
+	s.client.Produce(s.ctx, rec, tx.answerOwn)
+}
+
+// commit ends a transaction, has the next one begin and reports what came of this one.
+func (s *exact) commit(tx *transaction, last uplink.FarCursor) {
+	begun := time.Now()
+	refused, err := s.end(tx, last)
+	s.mu.Lock()
+	s.committing, s.took = false, time.Since(begun)
+	switch {
+	case err != nil: // whether it was committed, the far cursor tells the next session
+		s.fail(err)
+	case len(refused) > 0: // the session is over, and the Runner looks for the record
+		s.tx, s.failed = nil, errors.New("the transaction was aborted, for a batch in it was refused")
+		s.giveBack()
+	default:
+		s.tx, s.committed, s.single = nil, time.Now(), tx.count == 1
+		s.pace.Took(tx.bytes, time.Since(tx.begun))
+		s.pace.Held(tx.bytes, s.quota.take())
+		s.pump()
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return
+	}
+	tx.each(func(p *part, o *outgoing) {
+		out := uplink.Outcome{Verdict: uplink.Ack}
+		if why, ok := refused[o.rec]; ok {
+			out = uplink.Outcome{Verdict: uplink.Suspect, Err: s.explain(why)}
+		} else if len(refused) > 0 {
+			out = uplink.Outcome{Err: s.failed}
+		}
+		p.report(o.seq, out)
+	})
+	if len(refused) == 0 {
+		for _, p := range tx.parts {
+			s.loads.stored(p.load, len(p.out))
+		}
+	}
+}
+
+// end sends the cursor and commits; or it aborts, where batches were refused.
+func (s *exact) end(tx *transaction, last uplink.FarCursor) (refused map[*kgo.Record]error, err error) {
 	if !s.hooks.outside {
-		s.put(s.cursorRecord(s.last), tx.promise(0))
+		s.put(tx, s.cursorRecord(last))
 	}
 	flushed := s.client.Flush(s.ctx)
-	refused, err := tx.faults()
+	refused, err = tx.faults()
 	switch {
 	case len(refused) > 0:
-		s.refuse(tx, refused)
-		return
+		return refused, s.client.EndTransaction(s.ctx, kgo.TryAbort)
 	case err != nil:
-		_ = s.fail(err)
-		return
+		return nil, err
 	case flushed != nil:
-		_ = s.fail(flushed)
-		return
+		return nil, flushed
+	}
+	if s.hooks.committing != nil {
+		s.hooks.committing()
 	}
 	if err := s.client.EndTransaction(s.ctx, kgo.TryCommit); err != nil {
-		_ = s.fail(err) // whether it was committed, the far cursor tells the next session
-		return
+		return nil, err
 	}
 	if s.hooks.committed != nil {
 		s.hooks.committed()
 	}
 	if s.hooks.outside {
-		if err := s.write(s.ctx, s.last); err != nil {
-			_ = s.fail(err)
-			return
-		}
+		return nil, s.write(s.ctx, last)
 	}
-	s.tx, s.committed, s.single = nil, time.Now(), len(tx.sent) == 1
-	s.pace.Took(tx.bytes, time.Since(tx.begun))
-	for _, r := range tx.sent {
-		r.report(r.seq, uplink.Outcome{Verdict: uplink.Ack})
-	}
+	return nil, nil
 }
 
-// refuse aborts a transaction that has a refused batch. The session is over, and the Runner looks for the record.
-func (s *exact) refuse(tx *transaction, refused map[uint64]error) {
-	if err := s.client.EndTransaction(s.ctx, kgo.TryAbort); err != nil {
-		_ = s.fail(err)
-		return
-	}
-	s.tx, s.failed = nil, errors.New("the transaction was aborted, for a batch in it was refused")
-	for _, r := range tx.sent {
-		o := uplink.Outcome{Err: s.failed}
-		if err, ok := refused[r.seq]; ok {
-			o = uplink.Outcome{Verdict: uplink.Suspect, Err: s.explain(err)}
-		}
-		r.report(r.seq, o)
-	}
-}
-
-// fail ends the session: the next one reads the far cursor and knows what was stored.
-func (s *exact) fail(err error) error {
+// fail ends the session: the next one reads the far cursor and knows what was stored. The caller holds mu.
+func (s *exact) fail(err error) {
 	tx := s.tx
 	s.tx = nil
 	switch {
 	case s.ctx.Err() != nil || errors.Is(err, kgo.ErrClientClosed):
 		s.failed = fmt.Errorf("%s: the session ended before the answer", s.address)
-	case tx != nil && isFenced(err) && time.Since(tx.begun) > transactionTimeout-time.Second:
-		s.failed = fmt.Errorf("%s has aborted a transaction that took longer than %v", s.address, transactionTimeout)
+	case tx != nil && isEnded(err) && time.Since(tx.begun) > s.timeout-time.Second:
+		s.failed = fmt.Errorf("%s has aborted a transaction that took longer than %v", s.address, s.timeout)
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
 		s.failed = s.explainOf(s.topic+" or "+s.cursorTopic, err)
 	default:
 		s.failed = s.explain(err)
 	}
 	if tx != nil {
-		for _, r := range tx.sent {
-			r.report(r.seq, uplink.Outcome{Err: s.failed})
+		tx.each(func(p *part, o *outgoing) { p.report(o.seq, uplink.Outcome{Err: s.failed}) })
+	}
+	s.giveBack()
+}
+
+// giveBack reports what will not be sent. The caller holds mu.
+func (s *exact) giveBack() {
+	for _, p := range s.waiting {
+		for i := range p.out {
+			p.report(p.out[i].seq, uplink.Outcome{Err: s.failed})
 		}
 	}
-	return s.failed
+	s.waiting = nil
+}
+
+func (tx *transaction) each(do func(*part, *outgoing)) {
+	for i := range tx.parts {
+		for j := range tx.parts[i].out {
+			do(&tx.parts[i], &tx.parts[i].out[j])
+		}
+	}
 }
 
 // Close implements uplink.Session. An open transaction is aborted by the next session, or by its timeout.
 func (s *exact) Close() {
 	s.hangUp()
-	s.sending.Lock() // no Send and no commit after this
-	defer s.sending.Unlock()
+	s.mu.Lock()   // no commit begins after this
 	s.stopTimer() // one that has fired finds the session ended
+	s.mu.Unlock()
+	s.running.Wait()
 }
 
 func (s *exact) stopTimer() {
