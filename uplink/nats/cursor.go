@@ -37,15 +37,12 @@ func (l *link) cursorMessage(at uplink.FarCursor, replaces uint64) *nats.Msg {
 // fence reads the cursor and puts the same one in its place. What an older instance has on its way then is refused, as a whole.
 // An instance that has lost the cursor to another one does not take it back.
 func (s *batchSession) fence(ctx context.Context, claims *uplink.Claims) error {
-	stream, err := s.js.Stream(ctx, s.stream)
-	if err != nil {
-		return err
-	}
+	var err error
 	for range maxRaces {
 		var at uplink.FarCursor
 		var replaces, number uint64
 		var owner string
-		switch m, getErr := stream.GetLastMsgForSubject(ctx, s.cursor); {
+		switch m, getErr := s.far.GetLastMsgForSubject(ctx, s.cursor); {
 		case getErr == nil:
 			if at, err = parseCursor(string(m.Data)); err != nil {
 				return uplink.Config(fmt.Errorf("the last message on %s in the stream %s is no cursor: %w (want a cursor_subject of its own)", s.cursor, s.stream, err))
@@ -100,11 +97,7 @@ func (s *batchSession) Reset(ctx context.Context, to uplink.FarCursor) error {
 
 // Alive implements uplink.Watcher.
 func (s *batchSession) Alive(ctx context.Context) error {
-	stream, err := s.js.Stream(ctx, s.stream)
-	if err != nil {
-		return s.explain(err)
-	}
-	m, err := stream.GetLastMsgForSubject(ctx, s.cursor)
+	m, err := s.far.GetLastMsgForSubject(ctx, s.cursor)
 	if err != nil {
 		return s.explain(err)
 	}

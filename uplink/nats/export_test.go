@@ -28,10 +28,7 @@ type looseSession struct{ *batchSession }
 // Send stores the data message by message and then the cursor.
 func (s *looseSession) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
 	for i := range recs {
-		m := s.data(&recs[i], &commit{id: "x"})
-		m.Reply = ""
-		m.Header.Del(headerBatchID)
-		m.Header.Del(headerBatchSeq)
+		m := &nats.Msg{Subject: s.subject, Data: recs[i].JSON, Header: nats.Header{headerID: {recs[i].ID.String()}}}
 		if i == len(recs)-1 { // its answer says that all are there
 			if _, err := s.js.PublishMsg(ctx, m); err != nil {
 				return err
@@ -76,8 +73,7 @@ type idless struct{ *session }
 func (s idless) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
 	var answers []jetstream.PubAckFuture
 	for i := range recs {
-		m := s.message(&recs[i])
-		m.Header.Set(headerID, recs[i].ID.String())
+		m := &nats.Msg{Subject: s.subject, Data: recs[i].JSON, Header: nats.Header{headerID: {recs[i].ID.String()}}}
 		answer, err := s.js.PublishMsgAsync(m)
 		if err != nil {
 			return err

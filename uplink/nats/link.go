@@ -104,8 +104,7 @@ func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
 	}
 	l.dial.release()
 	l.nc = nc
-	l.js, err = jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(maxPending),
-		jetstream.WithPublishAsyncTimeout(ackTimeout), jetstream.WithDefaultTimeout(dialTimeout))
+	l.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(dialTimeout))
 	if err != nil {
 		l.hangUp()
 		return nil, l.explain(err)
