@@ -42,7 +42,7 @@ func (s *batchSession) fence(ctx context.Context, claims *uplink.Claims) error {
 		var at uplink.FarCursor
 		var replaces, number uint64
 		var owner string
-		switch m, getErr := s.far.GetLastMsgForSubject(ctx, s.cursor); {
+		switch m, getErr := lastOn(ctx, s.far, s.cursor); {
 		case getErr == nil:
 			if at, err = parseCursor(string(m.Data)); err != nil {
 				return uplink.Config(fmt.Errorf("the last message on %s in the stream %s is no cursor: %w (want a cursor_subject of its own)", s.cursor, s.stream, err))
@@ -70,7 +70,9 @@ func (s *batchSession) fence(ctx context.Context, claims *uplink.Claims) error {
 
 // move puts a cursor in the place of message replaces, by itself.
 func (s *batchSession) move(ctx context.Context, at uplink.FarCursor, replaces uint64) error {
-	ack, err := s.js.PublishMsg(ctx, s.cursorMessage(at, replaces), jetstream.WithRetryAttempts(0))
+	ack, err := within(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
+		return s.js.PublishMsg(ctx, s.cursorMessage(at, replaces), jetstream.WithRetryAttempts(0))
+	})
 	if err != nil {
 		return err
 	}
@@ -97,7 +99,7 @@ func (s *batchSession) Reset(ctx context.Context, to uplink.FarCursor) error {
 
 // Alive implements uplink.Watcher.
 func (s *batchSession) Alive(ctx context.Context) error {
-	m, err := s.far.GetLastMsgForSubject(ctx, s.cursor)
+	m, err := lastOn(ctx, s.far, s.cursor)
 	if err != nil {
 		return s.explain(err)
 	}

@@ -112,6 +112,31 @@ func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
 	return l, nil
 }
 
+// answerTimeout is how long one question may take that a session asks before it begins: more than on a line of 2 s there and back,
+// and less than all of them have together. A server that is about to give a stream away drops what it is asked and says nothing.
+const answerTimeout = 10 * time.Second
+
+// within asks the server something and waits for at most answerTimeout.
+func within[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+	short, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	answer, err := ask(short)
+	if err != nil && short.Err() != nil && ctx.Err() == nil {
+		err = nats.ErrTimeout
+	}
+	return answer, err
+}
+
+// streamOf returns the name of the stream that takes a subject.
+func (l *link) streamOf(ctx context.Context, subject string) (string, error) {
+	return within(ctx, func(ctx context.Context) (string, error) { return l.js.StreamNameBySubject(ctx, subject) })
+}
+
+// lastOn returns the last message on a subject of a stream.
+func lastOn(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	return within(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) { return stream.GetLastMsgForSubject(ctx, subject) })
+}
+
 // signIn returns the options that encrypt the connection and say who we are. The files are read at each new session, so that
 // a renewed one needs no restart.
 func (c *Config) signIn() ([]nats.Option, error) {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"edgegateway/pipeline"
 	"edgegateway/uplink"
 )
@@ -19,7 +21,7 @@ type Config struct {
 	Replicas        int             `yaml:"replicas" doc:"Copies of a stream that is made." default:"1" min:"1" max:"5"`
 	DuplicateWindow time.Duration   `yaml:"duplicate_window" doc:"How long a stream that is made recognises a record sent twice; longer than a connection is ever down in the middle of a send." default:"10m" min:"2m"`
 	CursorSubject   string          `yaml:"cursor_subject" doc:"Subject of the message that says how far a stream is stored, for delivery exactly_once; the same placeholders. Empty for the subject with .cursor behind it."`
-	Batch           int             `yaml:"batch" doc:"Records that are stored in one step with delivery exactly_once; the server's limit, by default 1000, counts one more." default:"999" min:"1" max:"999"`
+	Batch           int             `yaml:"batch" doc:"Records that are stored in one step with delivery exactly_once; the server's limit, by default 1000 (jetstream.limits.batch.max_msgs), counts one more." default:"999" min:"1" max:"10000"`
 	User            string          `yaml:"user" doc:"User to sign in as."`
 	Password        pipeline.Secret `yaml:"password" doc:"Password of the user."`
 	Token           pipeline.Secret `yaml:"token" doc:"Token to sign in with instead."`
@@ -94,7 +96,7 @@ func (c *Config) open(ctx context.Context, env uplink.Env, l *link) (uplink.Sess
 	if env.Promise.Delivery != uplink.EffectivelyOnce && env.Promise.Delivery != uplink.ExactlyOnce {
 		return l.openSession(nil)
 	}
-	stream, err := l.js.Stream(ctx, name)
+	stream, err := within(ctx, func(ctx context.Context) (jetstream.Stream, error) { return l.js.Stream(ctx, name) })
 	if err != nil {
 		return nil, err
 	}

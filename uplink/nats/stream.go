@@ -15,7 +15,7 @@ import (
 // findStream returns the name of the stream that takes the subject, and makes it if that is wanted.
 func (c *Config) findStream(ctx context.Context, env uplink.Env, l *link) (string, error) {
 	want := uplink.Expand(c.Stream, env)
-	got, err := l.js.StreamNameBySubject(ctx, l.subject)
+	got, err := l.streamOf(ctx, l.subject)
 	switch {
 	case err == nil && (want == "" || want == got):
 		return got, nil
@@ -40,10 +40,10 @@ func (c *Config) findStream(ctx context.Context, env uplink.Env, l *link) (strin
 		cfg.Subjects = append(cfg.Subjects, wildcards(c.cursorSubject()))
 		cfg.AllowAtomicPublish, cfg.AllowRollup = true, true
 	}
-	_, err = l.js.CreateStream(ctx, cfg)
+	_, err = within(ctx, func(ctx context.Context) (jetstream.Stream, error) { return l.js.CreateStream(ctx, cfg) })
 	if apiCode(err) == jetstream.JSErrCodeStreamNameInUse {
 		// Another stream's session, or another gateway, has made it in the meantime.
-		if got, again := l.js.StreamNameBySubject(ctx, l.subject); again == nil && got == want {
+		if got, again := l.streamOf(ctx, l.subject); again == nil && got == want {
 			return got, nil
 		}
 	}
@@ -89,7 +89,7 @@ func checkBatches(ctx context.Context, l *link, cfg *jetstream.StreamConfig) err
 	if slices.ContainsFunc(cfg.Subjects, func(pattern string) bool { return subjectMatches(pattern, l.cursor) }) {
 		return nil
 	}
-	switch got, err := l.js.StreamNameBySubject(ctx, l.cursor); {
+	switch got, err := l.streamOf(ctx, l.cursor); {
 	case isNotFound(err):
 		return refuse("stream %s does not take the subject of the cursor, %s (want it among its subjects, or another cursor_subject)", l.stream, l.cursor)
 	case err != nil:

@@ -50,7 +50,7 @@ func openWindow(ctx context.Context, env uplink.Env, l *link, stream jetstream.S
 		"stream", l.stream, "duplicate_window", info.Config.Duplicates.String())
 	prefix := pipeline.RecordID{Gateway: env.Gateway, Stream: env.Stream, Epoch: env.Epoch}.String()
 	r := &repeats{log: env.Log, stream: l.stream, window: info.Config.Duplicates, prefix: strings.TrimSuffix(prefix, "0")}
-	m, err := stream.GetLastMsgForSubject(ctx, l.subject)
+	m, err := lastOn(ctx, stream, l.subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil //nolint:nilnil // nothing can come again
 	}
