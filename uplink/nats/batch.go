@@ -41,6 +41,8 @@ const (
 type batchSession struct {
 	*link
 
+	life       context.Context //nolint:containedctx // of the session, for what it asks by itself
+	endLife    func()
 	far        jetstream.Stream
 	maxRecords int
 	maxMsgSize int           // of the stream; negative for none
@@ -59,7 +61,7 @@ type batchSession struct {
 	commit  *commit          // on its way; nil for none
 	pace    uplink.Pace
 	quiet   time.Time   // when the last commit was answered
-	overdue *time.Timer // ends the session if the commit is not answered; nil where the next batch has not begun
+	overdue *time.Timer // asks for the answer to the commit; without one it ends the session
 }
 
 // commit is a batch: first as it grows, then sent whole and not answered yet.
@@ -123,8 +125,9 @@ func (c *Config) openBatches(ctx context.Context, env uplink.Env, l *link, strea
 		link: l, far: stream, maxRecords: c.batch(), maxMsgSize: int(cfg.MaxMsgSize), maxPayload: int(l.nc.MaxPayload()),
 		inbox: l.nc.NewInbox(), name: rand.Text()[:12], free: make(chan struct{}, 1),
 	}
+	s.life, s.endLife = context.WithCancel(context.WithoutCancel(ctx))
 	s.msg.init(l.subject, l.stream)
-	if err := s.fence(ctx, env.Claims); err != nil {
+	if err := s.fence(ctx, env); err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
@@ -175,7 +178,7 @@ func (s *batchSession) fill(ctx context.Context, recs []uplink.Record, report fu
 			return func() { report(rec.ID.Seq, uplink.Outcome{Verdict: uplink.Drop, Err: why}) }, nil
 		}
 		if len(c.records) == 0 { // the first one asks for an answer, which says why the server does not begin the batch
-			s.msg.Reply = s.inbox + "." + strconv.FormatUint(c.number, 10) + ".first"
+			s.msg.Reply = s.replyTo(c, "first")
 			c.begun = time.Now()
 		}
 		if err := s.explain(s.nc.PublishMsg(&s.msg.Msg)); err != nil {
@@ -251,12 +254,18 @@ func (s *batchSession) takeLocked() *commit {
 func (s *batchSession) sendCommit(c *commit) error {
 	s.mu.Lock()
 	m := s.cursorMessage(c.at, s.last)
+	s.overdue = time.AfterFunc(s.patience, func() { s.ask(c) })
 	s.mu.Unlock()
-	m.Reply = s.inbox + "." + strconv.FormatUint(c.number, 10) + ".commit"
+	m.Reply = s.replyTo(c, "commit")
 	m.Header[headerBatchID] = []string{c.id}
 	m.Header[headerBatchSeq] = []string{strconv.Itoa(c.messages)}
 	m.Header[headerBatchCommit] = []string{"1"}
 	return s.explain(s.nc.PublishMsg(m))
+}
+
+// replyTo is where the answer to a message of a batch goes.
+func (s *batchSession) replyTo(c *commit, which string) string {
+	return s.inbox + "." + strconv.FormatUint(c.number, 10) + "." + which
 }
 
 func (s *batchSession) usable(ctx context.Context) error {
@@ -282,8 +291,7 @@ type batchAnswer struct {
 func (s *batchSession) answer(m *nats.Msg) {
 	first := strings.HasSuffix(m.Subject, ".first")
 	if first && len(m.Data) == 0 && m.Header.Get("Status") == "" {
-		s.begun()
-		return
+		return // begun
 	}
 	next, err := s.take(m, first)
 	if err == nil && next != nil {
@@ -294,13 +302,21 @@ func (s *batchSession) answer(m *nats.Msg) {
 	}
 }
 
-// begun is told that the server has begun a batch, and so has seen the commit of the one before if it ever will.
-func (s *batchSession) begun() {
+// ask is called when a commit was not answered for long. Once the server has answered a question that was sent behind it, it has the
+// commit, and if it says nothing for as long again, it never will: one that has just lost the lead of the stream to another drops what
+// it has in its hands, and one without room for a batch that it has checked gives it up.
+func (s *batchSession) ask(c *commit) {
+	ctx, cancel := context.WithTimeout(s.life, time.Minute)
+	defer cancel()
+	if _, err := s.far.GetLastMsgForSubject(ctx, s.cursor); err != nil {
+		s.fail(err)
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.commit; c != nil && s.overdue == nil {
-		s.overdue = time.AfterFunc(overdue, func() {
-			s.fail(fmt.Errorf("%s has begun a batch and not answered for the one before in %v (has the stream another leader?)", s.address, overdue))
+	if s.commit == c {
+		s.overdue = time.AfterFunc(s.patience, func() {
+			s.fail(fmt.Errorf("%s has not answered for a batch in %v (has the stream another leader, or the account no more room?)", s.address, 2*s.patience))
 		})
 	}
 }
@@ -342,10 +358,7 @@ func (s *batchSession) committedLocked(c *commit, sequence uint64) {
 		begun = s.quiet
 	}
 	s.pace.Took(c.bytes, now.Sub(begun))
-	if s.overdue != nil {
-		s.overdue.Stop()
-		s.overdue = nil
-	}
+	s.overdue.Stop()
 	s.at, s.last, s.commit, s.quiet = c.at, sequence, nil, now
 	for _, r := range c.records {
 		r.report(r.seq, uplink.Outcome{Verdict: uplink.Ack})
@@ -368,7 +381,10 @@ func (s *batchSession) inDoubtLocked(err error) {
 }
 
 // Close implements uplink.Session.
-func (s *batchSession) Close() { s.hangUp() }
+func (s *batchSession) Close() {
+	s.endLife()
+	s.hangUp()
+}
 
 // tooLarge says why the server would refuse a record for good. It would give up the batch without naming the record.
 func (s *batchSession) tooLarge(headers, size int) error {

@@ -117,6 +117,7 @@ func (c *cluster) stepDown(place string) {
 // TestThreeNodesLoseTheirLeaderAndAreRestartedInTurn has the leader of the stream step down, kills it, and restarts all nodes one
 // after the other, while records flow.
 func TestThreeNodesLoseTheirLeaderAndAreRestartedInTurn(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	c := startCluster(t)
 	for _, mode := range []uplink.Delivery{uplink.ExactlyOnce, uplink.EffectivelyOnce} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -148,13 +149,11 @@ func TestThreeNodesLoseTheirLeaderAndAreRestartedInTurn(t *testing.T) {
 			defer cancel()
 			more := func() {
 				t.Helper()
-				begun := time.Now()
-				defer func() { t.Logf("took %v", time.Since(begun)) }()
 				if n := log.Settled() + 100; !log.Wait(n, 90*time.Second) {
 					t.Fatalf("%d of %d records have an outcome: %+v", log.Settled(), n, r.Status())
 				}
 			}
-			stepDowns, kills, restarts := 2, 2, 3
+			stepDowns, kills, restarts := 2, 1, 3
 			for range stepDowns {
 				more()
 				c.stepDown(place)

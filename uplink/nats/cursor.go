@@ -36,7 +36,8 @@ func (l *link) cursorMessage(at uplink.FarCursor, replaces uint64) *nats.Msg {
 
 // fence reads the cursor and puts the same one in its place. What an older instance has on its way then is refused, as a whole.
 // An instance that has lost the cursor to another one does not take it back.
-func (s *batchSession) fence(ctx context.Context, claims *uplink.Claims) error {
+func (s *batchSession) fence(ctx context.Context, env uplink.Env) error {
+	claims := env.Claims
 	var err error
 	for range maxRaces {
 		var at uplink.FarCursor
@@ -55,6 +56,9 @@ func (s *batchSession) fence(ctx context.Context, claims *uplink.Claims) error {
 		if claims.Lost(s.cursor, owner, number) {
 			return s.fenced()
 		}
+		if at, err = s.inPart(ctx, env, at, replaces); err != nil {
+			return err
+		}
 		instance, held := claims.Of(s.cursor)
 		number = max(number, held) + 1
 		s.holder = strconv.FormatUint(number, 10) + ":" + instance
@@ -66,6 +70,33 @@ func (s *batchSession) fence(ctx context.Context, claims *uplink.Claims) error {
 		}
 	}
 	return err
+}
+
+// inPart returns how far the data goes where a part of a batch is stored behind the cursor. A server with one copy of a stream
+// stores a batch message by message once it has checked it, and stops where an account or its disk has no more room (seen in 2.15.3).
+func (s *batchSession) inPart(ctx context.Context, env uplink.Env, at uplink.FarCursor, cursor uint64) (uplink.FarCursor, error) {
+	m, err := lastOn(ctx, s.far, s.subject)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return at, nil
+	case err != nil:
+		return at, err
+	case m.Sequence < cursor:
+		return at, nil
+	}
+	id, ok := strings.CutPrefix(m.Header.Get(headerID), env.Gateway+"/"+env.Stream+"/")
+	if !ok {
+		return at, nil // another stream of this gateway has the subject too
+	}
+	stored, err := parseCursor(id)
+	if err != nil {
+		return at, nil //nolint:nilerr // no record of ours
+	}
+	if env.Log != nil {
+		env.Log.Warn("the server has stored a batch in part and not moved the cursor; sending goes on behind what is there",
+			"stream", s.stream, "cursor", at.String(), "stored", stored.String())
+	}
+	return stored, nil
 }
 
 // move puts a cursor in the place of message replaces, by itself.

@@ -92,3 +92,24 @@ func (s idless) Send(ctx context.Context, recs []uplink.Record, report func(uint
 	}
 	return nil
 }
+
+// OpenOn opens a session that sends to a subject of which it is told which stream has it. A record without an answer is given up
+// after patience once one behind it has its own.
+func OpenOn(ctx context.Context, c *Config, stream string, patience time.Duration) (uplink.Session, error) {
+	l, err := c.connect(ctx, uplink.Env{Gateway: "gw1", Stream: "line"})
+	if err != nil {
+		return nil, err
+	}
+	l.stream, l.patience = stream, patience
+	return l.openSession(nil)
+}
+
+// Impatient makes a session of exactly_once give up a commit without an answer soon.
+func Impatient(s uplink.Session) { s.(*batchSession).patience = 200 * time.Millisecond }
+
+// SetShortestWindow sets what a stream must remember for effectively_once, and returns how to set it back.
+func SetShortestWindow(d time.Duration) (restore func()) {
+	before := shortestWindow
+	shortestWindow = d
+	return func() { shortestWindow = before }
+}

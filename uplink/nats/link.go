@@ -26,6 +26,8 @@ type link struct {
 	cursor  string // subject of the far cursor
 	holder  string // what its header says of us
 	stream  string
+	// patience is how long what was sent may go without an answer once something behind it has its own.
+	patience time.Duration
 
 	mu    sync.Mutex // guards the fields below and the closing of dead
 	err   error
@@ -84,7 +86,7 @@ func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
 	own.Route = ""
 	l := &link{
 		gateway: env.Gateway, address: strings.Join(c.Servers, ", "), subject: uplink.Expand(c.Subject, env),
-		cursor: uplink.Expand(c.cursorSubject(), own), dial: &dialer{ctx: ctx}, dead: make(chan struct{}),
+		cursor: uplink.Expand(c.cursorSubject(), own), dial: &dialer{ctx: ctx}, dead: make(chan struct{}), patience: overdue,
 	}
 	options := []nats.Option{
 		nats.Name("edge-gateway " + env.Gateway + " " + env.Stream), nats.Timeout(dialTimeout), nats.SetCustomDialer(l.dial),
@@ -134,7 +136,9 @@ func (l *link) streamOf(ctx context.Context, subject string) (string, error) {
 
 // lastOn returns the last message on a subject of a stream.
 func lastOn(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
-	return within(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) { return stream.GetLastMsgForSubject(ctx, subject) })
+	return within(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return stream.GetLastMsgForSubject(ctx, subject)
+	})
 }
 
 // signIn returns the options that encrypt the connection and say who we are. The files are read at each new session, so that

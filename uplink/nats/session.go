@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	// maxPending is above what a Runner has in flight, so Send never waits for it.
+	// maxPending is the most that is on its way, and minPending what a session begins with.
 	maxPending = 4096
+	minPending = 256
 	// burst is how many records get their numbers at once.
 	burst = 64
 	// overdue is when a record whose successors are answered is given up. A server that has just lost the lead of the stream to another
@@ -43,8 +44,9 @@ type session struct {
 
 	mu        sync.Mutex // guards the fields below; link.mu is taken before it, never behind
 	pubs      [maxPending]publication
-	oldest    uint64    // number of the first record without an answer
-	next      uint64    // number of the next record
+	oldest    uint64 // number of the first record without an answer
+	next      uint64 // number of the next record
+	flow      flow
 	overtaken time.Time // when a record behind the oldest was answered; zero when none was
 	closed    bool      // nothing is reported any more
 }
@@ -53,6 +55,7 @@ type session struct {
 type publication struct {
 	seq    uint64
 	size   int
+	sent   time.Time // of the first record of a burst; zero for the others
 	report func(uint64, uplink.Outcome)
 }
 
@@ -107,8 +110,9 @@ func (s *session) enlist(ctx context.Context, recs []uplink.Record, report func(
 		}
 		s.mu.Lock()
 		number = s.next
-		for ; n < min(burst, len(recs)) && s.next-s.oldest < maxPending; n++ {
-			s.pubs[s.next%maxPending] = publication{recs[n].ID.Seq, len(recs[n].JSON), report}
+		for now := time.Now(); n < min(burst, len(recs)) && s.next-s.oldest < s.flow.size(); n++ {
+			s.pubs[s.next%maxPending] = publication{recs[n].ID.Seq, len(recs[n].JSON), now, report}
+			now = time.Time{}
 			s.next++
 		}
 		s.mu.Unlock()
@@ -204,6 +208,9 @@ func (s *session) settle(number uint64, outcome func(publication) uplink.Outcome
 	}
 	s.pubs[number%maxPending] = publication{}
 	lost := s.overtake(number)
+	if !p.sent.IsZero() {
+		s.flow.took(time.Since(p.sent), number, s.next)
+	}
 	p.report(p.seq, outcome(p))
 	s.mu.Unlock()
 	select {
@@ -211,7 +218,7 @@ func (s *session) settle(number uint64, outcome func(publication) uplink.Outcome
 	default:
 	}
 	if lost {
-		s.fail(fmt.Errorf("%s has answered for later records and not for record %d in %v (has the stream another leader?)", s.address, s.firstLeft().seq, overdue))
+		s.fail(fmt.Errorf("%s has answered for later records and not for record %d in %v (has the stream another leader?)", s.address, s.firstLeft().seq, s.patience))
 	}
 }
 
@@ -221,7 +228,7 @@ func (s *session) overtake(number uint64) (lost bool) {
 		if s.overtaken.IsZero() {
 			s.overtaken = time.Now()
 		}
-		return time.Since(s.overtaken) > overdue
+		return time.Since(s.overtaken) > s.patience
 	}
 	for s.oldest++; s.oldest < s.next && s.pubs[s.oldest%maxPending].report == nil; {
 		s.oldest++

@@ -16,8 +16,8 @@ import (
 )
 
 // shortestWindow is the server's own default, and what a stream must remember for effectively_once: a session that has broken
-// is found out, and its records sent again, in less.
-const shortestWindow = 2 * time.Minute
+// is found out, and its records sent again, in less. Only tests change it.
+var shortestWindow = 2 * time.Minute
 
 // checkWindow refuses a stream that recognizes a record that comes again for too short a time.
 func checkWindow(cfg *jetstream.StreamConfig) error {
