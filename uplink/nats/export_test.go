@@ -113,3 +113,12 @@ func SetShortestWindow(d time.Duration) (restore func()) {
 	shortestWindow = d
 	return func() { shortestWindow = before }
 }
+
+// Flow is how many records may be on their way.
+type Flow struct{ f flow }
+
+// Size returns it.
+func (f *Flow) Size() uint64 { return f.f.size() }
+
+// Took says how long an answer took.
+func (f *Flow) Took(d time.Duration, number, next uint64) { f.f.took(d, number, next) }

@@ -73,6 +73,6 @@ func (r *repeats) warn(first pipeline.RecordID) {
 	if r.age <= r.window || first.Seq > r.last || !strings.HasPrefix(first.String(), r.prefix) {
 		return
 	}
-	r.log.Warn("records are stored twice: the gateway was not told that the stream has them, and it has forgotten their ids since",
+	r.log.Warn("records may now be stored twice: the gateway was not told that the stream has them, and it has forgotten their ids since",
 		"first", first.Seq, "last", r.last, "stream", r.stream, "duplicate_window", r.window.String(), "stored_ago", r.age.Round(time.Second).String())
 }
