@@ -75,6 +75,9 @@ func (s *batchSession) fence(ctx context.Context, env uplink.Env) error {
 // inPart returns how far the data goes where a part of a batch is stored behind the cursor. A server with one copy of a stream
 // stores a batch message by message once it has checked it, and stops where an account or its disk has no more room (seen in 2.15.3).
 func (s *batchSession) inPart(ctx context.Context, env uplink.Env, at uplink.FarCursor, cursor uint64) (uplink.FarCursor, error) {
+	if cursor == 0 { // the first session puts one there before any data
+		return at, nil
+	}
 	m, err := lastOn(ctx, s.far, s.subject)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
