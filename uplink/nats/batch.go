@@ -297,9 +297,20 @@ func (s *batchSession) answer(m *nats.Msg) {
 	if err == nil && next != nil {
 		err = s.sendCommit(next)
 	}
-	if err != nil {
+	switch {
+	case isFenced(err):
+		go s.prove(err)
+	case err != nil:
 		s.fail(err)
 	}
+}
+
+// prove ends the session, whose cursor is refused, once it is known whether another instance has moved it.
+func (s *batchSession) prove(refused error) {
+	if m, err := lastOn(s.life, s.far, s.cursor); err == nil && s.isOthers(m) {
+		refused = s.fenced()
+	}
+	s.fail(refused)
 }
 
 // ask is called when a commit was not answered for long. Once the server has answered a question that was sent behind it, it has the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -22,8 +23,12 @@ const (
 	rollupSubject = "sub" // the message takes the place of all others on its subject
 )
 
-// maxRaces bounds how often fence begins again because an older instance has just stored something.
-const maxRaces = 8
+// maxRaces bounds how often fence begins again because an older instance has just stored something, or a new leader of the stream does
+// not know the cursor yet, and racePause is the pause between.
+const (
+	maxRaces  = 8
+	racePause = 50 * time.Millisecond
+)
 
 func (l *link) cursorMessage(at uplink.FarCursor, replaces uint64) *nats.Msg {
 	return &nats.Msg{Subject: l.cursor, Data: []byte(at.String()), Header: nats.Header{
@@ -67,6 +72,11 @@ func (s *batchSession) fence(ctx context.Context, env uplink.Env) error {
 		}
 		if !isFenced(err) {
 			return err
+		}
+		select {
+		case <-time.After(racePause):
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 	return err
@@ -139,10 +149,17 @@ func (s *batchSession) Alive(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.commit == nil && m.Sequence > s.last { // a smaller one is what a replica says that is behind
+	if s.commit == nil && m.Sequence > s.last && s.isOthers(m) { // a smaller one is what a replica says that is behind
 		return s.fenced()
 	}
 	return nil
+}
+
+// isOthers reports whether a cursor was put there by another instance, or by a later session of this one.
+func (s *batchSession) isOthers(m *jetstream.RawStreamMsg) bool {
+	number, instance := parseHolder(m.Header.Get(headerHolder))
+	own, self := parseHolder(s.holder)
+	return instance != self || number > own
 }
 
 // parseHolder reads NUMBER:INSTANCE; nobody holds a cursor without.

@@ -122,12 +122,13 @@ func (l *link) goesElsewhere() error {
 	return uplink.Config(fmt.Errorf("subject %s does not go to the stream %s any more (have its subjects changed?)", l.subject, l.stream))
 }
 
-// moved says why the cursor is not where this session has put it.
+// moved says what the server answers where the cursor is not the one that is to be replaced. That another instance has moved it, only its
+// holder tells: a server that has just got the lead of the stream says the same as long as it does not know better.
 func (l *link) moved(err error) error {
 	if e, ok := errors.AsType[jetstream.JetStreamError](err); ok && e.APIError().Description == "wrong last sequence: 0" {
 		return fmt.Errorf("the cursor %s is gone from the stream %s (has it been purged, or has it expired?)", l.cursor, l.stream)
 	}
-	return l.fenced()
+	return fmt.Errorf("%s finds the cursor %s moved (has the stream another leader?): %w", l.address, l.cursor, err)
 }
 
 // fenced says who has moved the cursor.

@@ -28,7 +28,8 @@ type looseSession struct{ *batchSession }
 // Send stores the data message by message and then the cursor.
 func (s *looseSession) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
 	for i := range recs {
-		m := &nats.Msg{Subject: s.subject, Data: recs[i].JSON, Header: nats.Header{headerID: {recs[i].ID.String()}}}
+		// With an id in its own header the next session would see how far the data goes, and double nothing.
+		m := &nats.Msg{Subject: s.subject, Data: recs[i].JSON, Header: nats.Header{"Loose-Id": {recs[i].ID.String()}}}
 		if i == len(recs)-1 { // its answer says that all are there
 			if _, err := s.js.PublishMsg(ctx, m); err != nil {
 				return err

@@ -58,7 +58,7 @@ func read(t testing.TB, addr, place string) []uplinktest.Stored {
 			n--
 			continue
 		}
-		out = append(out, uplinktest.Stored{ID: cmp.Or(m.Headers().Get("Nats-Msg-Id"), m.Headers().Get("Gw-Id")), Payload: string(m.Data())})
+		out = append(out, uplinktest.Stored{ID: cmp.Or(m.Headers().Get("Nats-Msg-Id"), m.Headers().Get("Gw-Id"), m.Headers().Get("Loose-Id")), Payload: string(m.Data())})
 	}
 	return out
 }
