@@ -31,7 +31,7 @@ const (
 	// batchBytes bounds a batch at first, so that on a line of 10 kB/s one is confirmed before the Runner takes the line for dead.
 	batchBytes = 128 << 10
 	// maxBatchBytes bounds it where the line is fast. Each batch costs the server a file and a flush, so they are large.
-	maxBatchBytes = 1 << 20
+	maxBatchBytes = 2 << 20
 	// mostRecords is what the server takes in a batch by default, without the message that commits it.
 	mostRecords = 999
 )

@@ -31,13 +31,21 @@ func connect(t testing.TB, addr string, options ...client.Option) jetstream.JetS
 
 func read(t testing.TB, addr, place string) []uplinktest.Stored {
 	t.Helper()
-	s, err := connect(t, addr).Stream(t.Context(), place)
-	if err != nil {
-		t.Fatalf("read back: %v", err)
-	}
-	consumer, err := s.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		t.Fatalf("read back: %v", err)
+	js := connect(t, addr)
+	s, err := js.Stream(t.Context(), place)
+	var consumer jetstream.Consumer
+	for n := 0; ; n++ { // nodes that have just started may need a while for it
+		if err == nil {
+			consumer, err = s.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
+		}
+		if err == nil {
+			break
+		}
+		if n == 5 {
+			t.Fatalf("read back: %v", err)
+		}
+		time.Sleep(time.Second)
+		s, err = js.Stream(t.Context(), place)
 	}
 	n := int(s.CachedInfo().State.Msgs)
 	out := make([]uplinktest.Stored, 0, n)
