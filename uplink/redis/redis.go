@@ -109,19 +109,23 @@ func (c *Config) session(env uplink.Env) (*session, error) {
 	}
 	s := &session{
 		address: c.Address, encrypted: c.TLS.Enabled, gateway: env.Gateway, as: c.As, maxLen: strconv.FormatInt(c.MaxLen, 10),
-		epoch: env.Epoch, turn: make(chan struct{}, 1), scripts: newScripts(c.script),
+		epoch: env.Epoch, scripts: newScripts(c.script),
 		waitAOF: c.WaitAOF, waitReplicas: c.WaitReplicas,
 		client: redis.NewClient(&redis.Options{
 			Addr: c.Address, DB: c.DB, Username: c.User, Password: c.Password.Reveal(), TLSConfig: tls,
 			// A retry is the Runner's business: the library's own would hide that a reply was lost.
 			MaxRetries: -1, DialerRetries: 1,
 			DialTimeout: 5 * time.Second, ReadTimeout: replyTimeout, WriteTimeout: replyTimeout,
-			ContextTimeoutEnabled: true, PoolSize: 1, PipelinePoolSize: -1, DisableIdentity: true,
+			ContextTimeoutEnabled: true, PoolSize: window, PipelinePoolSize: -1, DisableIdentity: true,
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		}),
 	}
 	if s.as == "" {
 		s.as = asStream
+	}
+	s.room = make(chan struct{}, window)
+	if s.as == asLatest {
+		s.room = make(chan struct{}, 1) // a hash has no cursor that would hold the second
 	}
 	template := c.Key
 	if s.as == asLatest && !strings.Contains(template, topicPlaceholder) {
