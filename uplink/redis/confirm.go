@@ -15,6 +15,13 @@ func (s *session) run(ctx context.Context, c *command) ([]any, error) {
 		c.spellOut()
 		reply, err = s.runAndWait(ctx, c)
 	}
+	return s.sensible(reply, err)
+}
+
+// read returns the reply of a script that was sent by itself.
+func (s *session) read(cmd *redis.Cmd) ([]any, error) { return s.sensible(cmd.Slice()) }
+
+func (s *session) sensible(reply []any, err error) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -32,19 +39,25 @@ func (s *session) run(ctx context.Context, c *command) ([]any, error) {
 // for what the connection wrote. The server waits for all earlier writes too, so a repeat is as safe as what it repeats.
 func (s *session) runAndWait(ctx context.Context, c *command) ([]any, error) {
 	script := c.cmd(ctx)
-	if !s.waitAOF && s.waitReplicas == 0 {
+	wait := s.waitAOF || s.waitReplicas > 0
+	if !wait && !s.asking {
 		_ = s.client.Process(ctx, script) // the command has its error
 		return script.Slice()
 	}
 	var waited *redis.Cmd
 	_, _ = s.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		if s.asking {
+			p.Do(ctx, "ASKING")
+		}
 		_ = p.Process(ctx, script)
-		waited = p.Do(ctx, s.waitCommand()...)
+		if wait {
+			waited = p.Do(ctx, s.waitCommand()...)
+		}
 		return nil
 	})
 	reply, err := script.Slice()
-	if err != nil {
-		return nil, err
+	if err != nil || !wait {
+		return reply, err
 	}
 	if err := s.reached(waited); err != nil {
 		return nil, err

@@ -1,6 +1,9 @@
 package redis
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // WithoutDedup makes the driver append whatever it is given: the negative control of the tests.
 func (c *Config) WithoutDedup() {
@@ -8,4 +11,10 @@ func (c *Config) WithoutDedup() {
 	if c.script == appendText {
 		panic("the script has changed: there is nothing to leave out")
 	}
+}
+
+// AskSentinelsEvery has sessions ask more often than usual.
+func (c *Config) AskSentinelsEvery(d time.Duration) *Config {
+	c.sentinelEvery = d
+	return c
 }

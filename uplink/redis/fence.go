@@ -2,12 +2,9 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 
 	"edgegateway/uplink"
 )
@@ -112,9 +109,15 @@ func (s *exactSession) Reset(ctx context.Context, to uplink.FarCursor) error {
 
 // Alive implements uplink.Watcher.
 func (s *exactSession) Alive(ctx context.Context) error {
-	holder, err := s.client.Get(ctx, s.fence).Result()
+	s.mu.Lock()
+	failed := s.failed
+	s.mu.Unlock()
+	if failed != nil {
+		return failed
+	}
+	holder, err := s.get(ctx, s.fence)
 	switch {
-	case err != nil && !errors.Is(err, redis.Nil):
+	case err != nil:
 		return s.explain(err)
 	case holder != s.token:
 		return s.explain(refused("FENCED " + holder))

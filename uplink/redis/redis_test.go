@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"encoding/json"
+	"net"
 	"strings"
 	"testing"
 
@@ -141,3 +142,5 @@ func TestNewEpochGoesOnAfterTheOldOneAndALostCursorIsFoundAgain(t *testing.T) {
 		t.Errorf("cursor %q, want 2-3", cursor)
 	}
 }
+
+func splitAddr(addr string) (host, port string, err error) { return net.SplitHostPort(addr) }

@@ -53,23 +53,29 @@ func newScripts(appending string) scripts {
 // session implements uplink.Session. The scripts of a stream or list keep the order between themselves: each names the cursor
 // that it expects, so that of two on their way the second stores nothing unless the first has stored all.
 type session struct {
-	client           *redis.Client
-	scripts          scripts
-	address, gateway string
-	encrypted        bool
-	as               string
-	apart            bool // a hash that takes no record holds no others
-	key, cursor      string
-	fence            string // empty without exactly_once
-	epoch            uint64
-	maxLen           string
-	waitAOF          bool
-	waitReplicas     int
-	maxValue         int64           // longest string the server takes
-	ctx              context.Context //nolint:containedctx // ends with Close, and every Send with it
-	cancel           context.CancelFunc
-	running          sync.WaitGroup
-	room             chan struct{} // an element for each chunk on its way; full after Close
+	options      *redis.Options // but for the address
+	nodes        []string       // of a cluster to ask first
+	sentinels    *sentinels     // or nil
+	client       *redis.Client
+	many         *redis.ClusterClient // where the keys are at several nodes; or nil
+	address      string               // where client leads
+	asking       bool                 // the slot is on its way to there
+	scripts      scripts
+	gateway      string
+	encrypted    bool
+	as           string
+	apart        bool // a hash that takes no record holds no others
+	key, cursor  string
+	fence        string // empty without exactly_once
+	epoch        uint64
+	maxLen       string
+	waitAOF      bool
+	waitReplicas int
+	maxValue     int64           // longest string the server takes
+	ctx          context.Context //nolint:containedctx // ends with Close, and every Send with it
+	cancel       context.CancelFunc
+	running      sync.WaitGroup
+	room         chan struct{} // an element for each chunk on its way; full after Close
 
 	mu          sync.Mutex // guards the fields below
 	failed      error      // the session is of no more use
@@ -203,6 +209,10 @@ func (s *session) settle(c *chunk) {
 // many of those were before.
 func (s *session) store(c *chunk, recs []uplink.Record) (stored, repeats int, err error) {
 	if s.as == asLatest {
+		if s.many != nil {
+			stored, err := s.spread(recs)
+			return stored, 0, err
+		}
 		reply, err := s.run(s.ctx, s.newest(recs))
 		return s.outcome(reply, err, len(recs))
 	}
@@ -282,9 +292,20 @@ func (s *session) outcome(reply []any, err error, n int) (stored, repeats int, _
 // Close implements uplink.Session.
 func (s *session) Close() {
 	s.cancel()
-	_ = s.client.Close() // the session is over either way
-	s.hold()             // no Send goes on, and none begins
+	s.cut()
+	s.hold() // no Send goes on, and none begins
 	s.running.Wait()
+}
+
+// cut ends all connections. Those of a session that is over either way.
+func (s *session) cut() {
+	_ = s.client.Close()
+	if s.many != nil {
+		_ = s.many.Close()
+	}
+	if s.sentinels != nil {
+		s.sentinels.close()
+	}
 }
 
 // hold waits until nothing is on its way, and lets nothing begin until release.
