@@ -39,7 +39,7 @@ func (s *session) sensible(reply []any, err error) ([]any, error) {
 // for what the connection wrote. The server waits for all earlier writes too, so a repeat is as safe as what it repeats.
 func (s *session) runAndWait(ctx context.Context, c *command) ([]any, error) {
 	script := c.cmd(ctx)
-	wait := s.waitAOF || s.waitReplicas > 0
+	wait := s.waits()
 	if !wait && !s.asking {
 		_ = s.client.Process(ctx, script) // the command has its error
 		return script.Slice()

@@ -26,12 +26,12 @@ func (c *Config) options(tls *tls.Config) *redis.Options {
 		// A retry is the Runner's business: the library's own would hide that a reply was lost.
 		MaxRetries: -1, DialerRetries: 1,
 		DialTimeout: 5 * time.Second, ReadTimeout: replyTimeout, WriteTimeout: replyTimeout,
-		ContextTimeoutEnabled: true, PoolSize: window, PipelinePoolSize: -1, DisableIdentity: true,
+		ContextTimeoutEnabled: true, PoolSize: 1, PipelinePoolSize: -1, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 }
 
-// connect connects the session to the server that has its keys.
+// connect connects the session to the server that has its keys. Its errors are in plain words.
 func (s *session) connect(ctx context.Context) error {
 	switch {
 	case s.sentinels != nil:
@@ -41,7 +41,7 @@ func (s *session) connect(ctx context.Context) error {
 		}
 		s.use(at.address, false)
 		if err := s.greet(ctx); err != nil {
-			return err
+			return s.explain(err)
 		}
 		s.running.Go(func() { s.watchMaster(at) })
 		return nil
@@ -50,7 +50,7 @@ func (s *session) connect(ctx context.Context) error {
 	case len(s.nodes) > 0:
 		return s.findNode(ctx, s.cursor)
 	}
-	return s.greet(ctx)
+	return s.explain(s.greet(ctx))
 }
 
 // use has the session talk to a server. asking is for a node that takes over a slot and has not got it yet.
@@ -72,10 +72,10 @@ func (s *session) findNode(ctx context.Context, key string) error {
 		if err == nil && key != "" {
 			err = s.follow(ctx, key)
 		}
-		if err == nil || ctx.Err() != nil || uplink.IsConfig(s.explain(err)) {
+		if err = s.explain(err); err == nil || ctx.Err() != nil || uplink.IsConfig(err) {
 			return err
 		}
-		first = cmp.Or(first, s.explain(err))
+		first = cmp.Or(first, err)
 	}
 	return first
 }

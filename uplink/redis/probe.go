@@ -25,7 +25,6 @@ func (c *Config) Probe(ctx context.Context, env uplink.Env, step func(uplink.Ste
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	defer s.Close()
 	if found, ok := s.probeWhere(ctx); ok {
-		found.Err = s.explain(found.Err)
 		if step(found); found.Err != nil {
 			return
 		}
@@ -48,7 +47,7 @@ func (c *Config) Probe(ctx context.Context, env uplink.Env, step func(uplink.Ste
 	}
 }
 
-// probeWhere finds the server where the config does not name it.
+// probeWhere finds the server where the config does not name it. Its errors are in plain words.
 func (s *session) probeWhere(ctx context.Context) (found uplink.Step, ok bool) {
 	switch {
 	case s.sentinels != nil:

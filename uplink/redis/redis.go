@@ -128,7 +128,7 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.connect(ctx); err != nil {
 		s.Close()
-		return nil, s.explain(err)
+		return nil, err
 	}
 	if s.fence == "" {
 		return s, nil
@@ -153,7 +153,6 @@ func (c *Config) session(env uplink.Env) (*session, error) {
 		waitAOF: c.WaitAOF, waitReplicas: c.WaitReplicas,
 		options: c.options(tls), nodes: c.Cluster, sentinels: c.newSentinels(tls),
 	}
-	s.use(c.Address, false) // of nobody else before connect
 	if len(s.nodes) > 0 && s.as == asLatest {
 		s.many = newCluster(s.options, s.nodes)
 	}
@@ -161,9 +160,14 @@ func (c *Config) session(env uplink.Env) (*session, error) {
 		s.as = asStream
 	}
 	s.room = make(chan struct{}, window)
-	if s.as == asLatest {
+	switch {
+	case s.as == asLatest:
 		s.room = make(chan struct{}, 1) // a hash has no cursor that would hold the second
+	case s.waits():
+		s.room = make(chan struct{}, waitWindow)
 	}
+	s.options.PoolSize = cap(s.room)
+	s.use(c.Address, false)
 	template := c.Key
 	if s.as == asLatest && !strings.Contains(template, topicPlaceholder) {
 		template += ":" + topicPlaceholder

@@ -21,6 +21,8 @@ const (
 	replyTimeout  = 10 * time.Second
 	waitTimeout   = 5 * time.Second // for the disk and the replicas, within replyTimeout
 	window        = 2               // scripts on their way: the server works on one while the line carries the other
+	waitWindow    = 4               // the same where each waits for a disk, which may be written once a second
+	waitUsual     = 1500 * time.Millisecond
 )
 
 //go:embed far.lua
@@ -177,7 +179,11 @@ func (s *session) settle(c *chunk) {
 		recs = recs[stored:]
 		s.mu.Lock()
 		if err == nil {
-			s.pace.Took(c.bytes, time.Since(begun))
+			took := time.Since(begun)
+			if s.waits() {
+				took = max(0, took-waitUsual) // that is not for the line
+			}
+			s.pace.Took(c.bytes, took)
 			s.mu.Unlock()
 			return
 		}
@@ -232,6 +238,9 @@ func (s *session) store(c *chunk, recs []uplink.Record) (stored, repeats int, er
 	}
 	return s.outcome(reply, err, len(recs))
 }
+
+// waits reports whether each script is followed by a wait.
+func (s *session) waits() bool { return s.waitAOF || s.waitReplicas > 0 }
 
 func (s *session) alright() bool {
 	s.mu.Lock()
