@@ -131,8 +131,8 @@ func RedisSentinels(tb TB, n int, name, master, settings string) []*Server {
 		own := strconv.Itoa(FreePort(tb))
 		dir := tb.TempDir()
 		file := filepath.Join(dir, "sentinel.conf")
-		text := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsentinel monitor %s %s %s %d\nsentinel down-after-milliseconds %s 1000\nsentinel failover-timeout %s 5000\n%s\n",
-			own, dir, name, host, port, n/2+1, name, name, settings)
+		text := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsentinel monitor %s %s %s %d\n", own, dir, name, host, port, n/2+1) +
+			fmt.Sprintf("sentinel down-after-milliseconds %s 1000\nsentinel failover-timeout %s 5000\n%s\n", name, name, settings)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			tb.Fatalf("settings of a sentinel: %v", err)
 		}

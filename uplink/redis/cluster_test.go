@@ -138,10 +138,14 @@ func TestANodeOfAClusterAsTheAddressIsToldSo(t *testing.T) {
 	slot := int(c.ClusterKeySlot(t.Context(), "k").Val())
 	other := c.nodes[(c.owner(slot)+1)%3]
 	single := rig.Redis(t)
+	nowhere := []string{"127.0.0.1:1", "127.0.0.1:2"}
 	uplinktest.RunFaults(t, []uplinktest.Fault{
 		{Name: "a node that has not the key", Driver: exactly{&redis.Config{Address: other.Addr, Key: "k"}}, Want: "want its nodes in cluster", Config: true},
-		{Name: "hashes at a server without a cluster", Driver: &redis.Config{Cluster: []string{single.Addr}, Key: "k", As: "latest"}, Want: "is no node of a cluster", Config: true},
-		{Name: "no node answers", Driver: exactly{&redis.Config{Cluster: []string{"127.0.0.1:1", "127.0.0.1:2"}, Key: "k"}}, Want: "127.0.0.1:1 refuses the connection"},
+		{
+			Name: "hashes at a server without a cluster", Want: "is no node of a cluster", Config: true,
+			Driver: &redis.Config{Cluster: []string{single.Addr}, Key: "k", As: "latest"},
+		},
+		{Name: "no node answers", Driver: exactly{&redis.Config{Cluster: nowhere, Key: "k"}}, Want: "127.0.0.1:1 refuses the connection"},
 	})
 }
 

@@ -48,6 +48,10 @@ func (s *session) explainRefusal(text string) error {
 	case "FENCED":
 		return s.fenced(rest)
 	case "ELSEWHERE":
+		if s.fence == "" {
+			return fmt.Errorf("key %s is at %s and was at %s when this gateway wrote last: %s has lost confirmed writes, "+
+				"or another gateway with the id %s writes there too", s.key, rest, s.last, s.address, s.gateway)
+		}
 		return fmt.Errorf("key %s is at %s and was at %s when this gateway wrote last: %s has lost confirmed writes (a fail-over, or an old copy was put back?)",
 			s.key, rest, s.last, s.address)
 	case "NEWER":

@@ -110,5 +110,7 @@ func TestTLSWithAClientCertificateAndNoMoreRightsThanNeeded(t *testing.T) {
 	f.holds("stream", "k", 700)
 	without := *cfg
 	without.TLS.CertFile, without.TLS.KeyFile = "", ""
-	uplinktest.RunFaults(t, []uplinktest.Fault{{Name: "no client certificate", Driver: exactly{&without}, Want: "does it want a client certificate", Config: true}})
+	uplinktest.RunFaults(t, []uplinktest.Fault{
+		{Name: "no client certificate", Driver: exactly{&without}, Want: "does it want a client certificate", Config: true},
+	})
 }
