@@ -2,6 +2,8 @@ package redis_test
 
 import (
 	"fmt"
+	"net"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -50,12 +52,12 @@ func (c cluster) owner(slot int) int {
 	for deadline := time.Now().Add(patient); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		for i, n := range c.nodes {
 			k := connect(c.t, n.Addr)
-			slots, err := k.ClusterSlots(c.t.Context()).Result()
+			shards, err := k.ClusterShards(c.t.Context()).Result()
 			if err != nil {
-				continue
+				continue // it does not run
 			}
-			for _, s := range slots {
-				if s.Start <= slot && slot <= s.End && s.Nodes[0].Addr == n.Addr {
+			for _, s := range shards {
+				if hasSlot(s.Slots, slot) && isMaster(s.Nodes, n.Addr) {
 					return i
 				}
 			}
@@ -63,6 +65,16 @@ func (c cluster) owner(slot int) int {
 	}
 	c.t.Fatalf("nobody has slot %d", slot)
 	return 0
+}
+
+func hasSlot(ranges []client.SlotRange, slot int) bool {
+	return slices.ContainsFunc(ranges, func(r client.SlotRange) bool { return int(r.Start) <= slot && slot <= int(r.End) })
+}
+
+func isMaster(nodes []client.Node, addr string) bool {
+	return slices.ContainsFunc(nodes, func(n client.Node) bool {
+		return n.Role == "master" && net.JoinHostPort(n.Endpoint, strconv.FormatInt(n.Port, 10)) == addr
+	})
 }
 
 // failOver has a replica take over from a master that runs. Where the machine is slow an attempt may run out of time.

@@ -122,7 +122,7 @@ func TestAChunkThatOvertakesAnotherStoresNothing(t *testing.T) {
 func TestAChunkBehindOneThatWasLostStoresNothing(t *testing.T) {
 	everyOrder(t, func(t *testing.T, f far, as string, driver func(string) uplink.Driver, server string) {
 		var pieces, cuts atomic.Int64
-		addr, _ := crookedLine(t, server, func(conn int, data []byte) bool {
+		addr, _ := crookedLine(t, server, func(_ int, data []byte) bool {
 			if len(data) > 10000 && pieces.Add(1)%5 == 0 && cuts.Load() < 20 {
 				cuts.Add(1)
 				return false
