@@ -20,18 +20,19 @@ func (s *session) Knows(ctx context.Context, id pipeline.RecordID) (bool, error)
 	if s.as == asLatest {
 		return false, nil
 	}
-	reply, err := s.scripts.known.Run(ctx, s.client, s.keys(), s.as).StringSlice()
+	cmd := newCommand(s.scripts.known, s.keys(), 1)
+	cmd.args = append(cmd.args, s.as)
+	cmd.spellOut() // it is short, and a server that does not know it would have to be asked twice
+	reply, err := s.run(ctx, cmd)
+	if err == nil && reply[1] != "" {
+		err = refused(reply[1].(string))
+	}
 	if err != nil {
 		return false, s.explain(err)
 	}
-	if len(reply) == 2 && reply[0] != "" {
-		return false, s.explain(refused(reply[0]))
-	}
-	if len(reply) == 2 {
-		text, _, _ := strings.Cut(reply[1], "@")
-		if at, ok := parseCursor(text); ok {
-			return at.Epoch == id.Epoch && at.Seq >= id.Seq, nil
-		}
+	text, _, _ := strings.Cut(reply[2].(string), "@")
+	if at, ok := parseCursor(text); ok {
+		return at.Epoch == id.Epoch && at.Seq >= id.Seq, nil
 	}
 	return false, fmt.Errorf("%s gave an answer that makes no sense: %v", s.address, reply)
 }

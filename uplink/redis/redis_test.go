@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"encoding/json"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -142,3 +143,5 @@ func TestNewEpochGoesOnAfterTheOldOneAndALostCursorIsFoundAgain(t *testing.T) {
 		t.Errorf("cursor %q, want 2-3", cursor)
 	}
 }
+
+func splitAddr(addr string) (host, port string, err error) { return net.SplitHostPort(addr) }
