@@ -14,6 +14,9 @@ import (
 // errRepeat is why a session of exactly_once ends at a record that the broker took for a repeat.
 var errRepeat = errors.New("repeat")
 
+// errCut is why one of effectively_once ends at a batch that the library has not sent as one message.
+var errCut = errors.New("cut")
+
 // isRefused reports whether a message will never be taken.
 func isRefused(err error) bool {
 	for _, refusal := range []error{pulsar.ErrMessageTooLarge, pulsar.ErrMetaTooLarge, pulsar.ErrInvalidMessage, pulsar.ErrFailAddToBatch} {
@@ -47,6 +50,8 @@ func (l *link) explainOf(topic string, err error) error {
 	switch {
 	case errors.Is(err, errRepeat):
 		return fmt.Errorf("%s is still storing what an earlier session sent, or remembers more of topic %s than the topic has (was it emptied?)", l.address, topic)
+	case errors.Is(err, errCut):
+		return config("%s takes less in one message than it did before (was its setting maxMessageSize lowered? want at least %d bytes, or the gateway started again)", l.address, batchBytes)
 	case errors.Is(err, pulsar.ErrTopicTerminated), says(err, "TopicTerminated", "terminated"):
 		return config("topic %s is terminated and takes nothing more (want another topic)", topic)
 	case says(err, "Exceed maximum message size"):

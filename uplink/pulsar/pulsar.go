@@ -2,6 +2,7 @@ package pulsar
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -44,7 +45,7 @@ type OAuth2 struct {
 }
 
 // faults are what a test leaves out to see what goes wrong without it.
-type faults struct{ noReadBack bool }
+type faults struct{ noReadBack, noDedup bool }
 
 // SendingPolicy implements uplink.HasPolicy.
 func (c *Config) SendingPolicy() *uplink.Policy { return &c.Sending }
@@ -114,10 +115,16 @@ func (c *Config) cursorTopic() string {
 const (
 	batchBytes   = 128 << 10 // of one batch or pack; the library's own default
 	batchRecords = 1000
-	batchDelay   = 5 * time.Millisecond
 	maxPending   = 8192 // above what a Runner has in flight, so that the library never blocks
 	clientMemory = 16 << 20
+
+	// What the library is told of batches: the session cuts them itself.
+	neverFull    = 1 << 30
+	neverWaiting = 365 * 24 * time.Hour
 )
+
+// InFlight implements uplink.Roomy: enough for some batches, while the broker has others on their way to its disks.
+func (c *Config) InFlight(uplink.Promise) (records, bytes int) { return 4096, 2 << 20 }
 
 // Open implements uplink.Driver.
 func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
@@ -125,9 +132,9 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 	if err != nil {
 		return nil, err
 	}
-	s := &session{link: l, env: env, pack: max(c.Pack, 1), aloft: map[uint64]*message{}, exact: env.Promise.Delivery == uplink.ExactlyOnce}
+	s := &session{link: l, env: env, pack: max(c.Pack, 1), aloft: map[*message]struct{}{}, exact: env.Promise.Delivery == uplink.ExactlyOnce}
 	s.ordered = s.exact || env.Promise.Delivery == uplink.EffectivelyOnce
-	s.batching = s.pack == 1 && (s.exact || !s.ordered)
+	s.batching = s.pack == 1
 	topic := s.topic // what is opened may find a partition of it, also after its time is up
 	var far uplink.Session = s
 	err = l.do(ctx, func() error {
@@ -159,9 +166,14 @@ func (s *session) open(c *Config) error {
 	name := ""
 	if s.ordered {
 		name = producerName(s.env, 0)
-		if err := c.probeRepeats(s); err != nil {
+		if c.faulty.noDedup {
+			name += rand.Text()
+		}
+		small, err := c.probeRepeats(s)
+		if err != nil {
 			return err
 		}
+		s.batching = s.batching && !small // or the library would cut batches in two
 	}
 	return s.produce(c, name, pulsar.ProducerAccessModeShared)
 }
@@ -184,7 +196,7 @@ func (s *session) produce(c *Config, name string, access pulsar.ProducerAccessMo
 	never := uint(0)
 	producer, err := s.client.CreateProducer(pulsar.ProducerOptions{
 		Topic: s.topic, Name: name, ProducerAccessMode: access, SendTimeout: -1, MaxPendingMessages: maxPending,
-		DisableBatching: !s.batching, BatchingMaxPublishDelay: batchDelay, BatchingMaxMessages: batchRecords, BatchingMaxSize: batchBytes,
+		DisableBatching: !s.batching, BatchingMaxPublishDelay: neverWaiting, BatchingMaxMessages: neverFull, BatchingMaxSize: neverFull,
 		CompressionType: compressions[c.Compression], MaxReconnectToBroker: &never, BackOffPolicyFunc: s.lost,
 	})
 	if err != nil {
