@@ -267,7 +267,7 @@ func (n *notes) read() (state, error) {
 	if newest.Kind == noteMark {
 		return newest.state(last.ID()), nil
 	}
-	var start pulsar.MessageID
+	start := pulsar.EarliestMessageID()
 	if newest.From != nil {
 		if start, err = pulsar.DeserializeMessageID(newest.From); err != nil {
 			return state{}, n.foreign(err)
@@ -282,10 +282,7 @@ func (m note) state(id pulsar.MessageID) state {
 }
 
 func (n *notes) readFrom(start pulsar.MessageID) (now state, err error) {
-	if err := n.tail.begin(start); err != nil {
-		return now, err
-	}
-	err = n.tail.through(func(m pulsar.Message) error {
+	err = n.tail.from(start, func(m pulsar.Message) error {
 		var read note
 		if err := json.Unmarshal(m.Payload(), &read); err != nil {
 			return n.foreign(err)

@@ -8,10 +8,10 @@ import (
 	"fmt"
 
 	"github.com/apache/pulsar-client-go/pulsar"
+	"github.com/apache/pulsar-client-go/pulsar/backoff"
 )
 
-// tail reads a topic by a subscription that the broker forgets with the connection. The library has a Reader for that, whose Next
-// races with its own reconnect.
+// tail gives what comes to a topic, by a subscription that the broker forgets with the connection.
 type tail struct {
 	link     *link
 	consumer pulsar.Consumer
@@ -19,11 +19,11 @@ type tail struct {
 	seen     pulsar.MessageID // last message that was given; nil for none
 }
 
-// follow begins at the end of a topic.
+// follow begins at the end of a topic. What ends the connection ends the link, for there is a producer on it too.
 func (l *link) follow(topic string) (*tail, error) {
 	consumer, err := l.client.Subscribe(pulsar.ConsumerOptions{
 		Topic: topic, SubscriptionName: "edge-gateway-reader-" + rand.Text(), SubscriptionMode: pulsar.NonDurable,
-		ReceiverQueueSize: 16, StartMessageIDInclusive: true,
+		ReceiverQueueSize: 16, MaxReconnectToBroker: new(uint),
 	})
 	if err != nil {
 		return nil, err
@@ -34,38 +34,76 @@ func (l *link) follow(topic string) (*tail, error) {
 // last returns where the topic's last message is, or nil where it has none.
 func (t *tail) last() (pulsar.MessageID, error) {
 	ids, err := t.consumer.GetLastMessageIDs()
-	if err != nil {
+	if err != nil || ids[0].EntryID() < 0 {
 		return nil, err
-	}
-	if len(ids) == 0 || ids[0].EntryID() < 0 {
-		return nil, nil
 	}
 	return ids[0], nil
 }
 
-// begin makes a message the next one that is given; nil is the topic's first.
-func (t *tail) begin(at pulsar.MessageID) error {
-	t.seen = nil
-	if at == nil {
-		at = pulsar.EarliestMessageID()
+// next waits for the next message.
+func (t *tail) next(ctx context.Context) (pulsar.Message, error) {
+	m, err := t.consumer.Receive(ctx)
+	if err == nil {
+		t.seen = m.ID()
+		_ = t.consumer.Ack(m) // it only gives the broker's memory back
 	}
-	return t.consumer.Seek(pulsar.NewMessageID(at.LedgerID(), at.EntryID(), at.BatchIdx(), 0)) // there is one consumer, for one partition
+	return m, err
 }
 
-// through visits what lies before the reader, up to the topic's last message of now.
+// through visits what comes up to the topic's last message of now, which came after follow.
 func (t *tail) through(visit func(pulsar.Message) error) error {
 	last, err := t.last()
 	if err != nil || last == nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(t.link.ctx, operationTimeout)
+	return t.link.upTo(t.topic, last, t.seen, t.next, visit)
+}
+
+// lastMessage returns the topic's last message, or nil.
+func (t *tail) lastMessage() (last pulsar.Message, err error) {
+	err = t.from(nil, func(m pulsar.Message) error { last = m; return nil })
+	return last, err
+}
+
+// from visits what the topic has from a message on; nil stands for the last one. The library's consumers cannot begin at a message:
+// they seek, and then the broker may close the new consumer in the place of the old one, which the library does not notice. Its
+// Reader can, but its Next races with its own reconnect, so that one has to wait.
+func (t *tail) from(start pulsar.MessageID, visit func(pulsar.Message) error) error {
+	last, err := t.last()
+	if err != nil || last == nil {
+		return err
+	}
+	if start == nil {
+		start = last
+	}
+	read := make(chan struct{})
+	reader, err := t.link.client.CreateReader(pulsar.ReaderOptions{
+		Topic: t.topic, StartMessageID: start, StartMessageIDInclusive: true, ReceiverQueueSize: 100,
+		BackoffPolicyFunc: func() backoff.Policy {
+			t.link.fail(nil)
+			<-read
+			return backoff.NewDefaultBackoff()
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer t.link.calls.Go(reader.Close)
+	defer close(read)
+	return t.link.upTo(t.topic, last, nil, reader.Next, visit)
+}
+
+// upTo visits what next gives, up to a message that is there.
+func (l *link) upTo(topic string, last, seen pulsar.MessageID, next func(context.Context) (pulsar.Message, error), visit func(pulsar.Message) error) error {
+	ctx, cancel := context.WithTimeout(l.ctx, operationTimeout)
 	defer cancel()
-	for before(t.seen, last) {
-		m, err := t.next(ctx)
+	for before(seen, last) {
+		m, err := next(ctx)
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("%s does not give the last messages of %s in time", t.link.address, t.topic)
+			err = fmt.Errorf("%s does not give the last messages of %s in time", l.address, topic)
 		}
 		if err == nil {
+			seen = m.ID()
 			err = visit(m)
 		}
 		if err != nil {
@@ -73,21 +111,6 @@ func (t *tail) through(visit func(pulsar.Message) error) error {
 		}
 	}
 	return nil
-}
-
-// next waits for the next message.
-func (t *tail) next(ctx context.Context) (pulsar.Message, error) {
-	for {
-		m, err := t.consumer.Receive(ctx)
-		if err != nil {
-			return nil, err
-		}
-		_ = t.consumer.Ack(m)       // only gives the broker's memory back
-		if before(t.seen, m.ID()) { // or the library has begun again where it was told to
-			t.seen = m.ID()
-			return m, nil
-		}
-	}
 }
 
 // lastMessage returns the last message of a topic, or nil.
@@ -98,18 +121,6 @@ func (l *link) lastMessage(topic string) (pulsar.Message, error) {
 	}
 	defer l.calls.Go(t.consumer.Close)
 	return t.lastMessage()
-}
-
-func (t *tail) lastMessage() (last pulsar.Message, err error) {
-	at, err := t.last()
-	if err != nil || at == nil {
-		return nil, err
-	}
-	if err := t.begin(at); err != nil {
-		return nil, err
-	}
-	err = t.through(func(m pulsar.Message) error { last = m; return nil })
-	return last, err
 }
 
 // before reports whether a message stands before another one; nil stands before all.
