@@ -2,6 +2,7 @@ package pulsar_test
 
 import (
 	"encoding/base64"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -174,5 +175,34 @@ func TestAnOldImageOfTheDiskIsFoundOut(t *testing.T) {
 func TestTheOlderOfTwoGatewaysIsFencedWhateverItDoes(t *testing.T) {
 	for _, pack := range []int{1, 100} {
 		uplinktest.RunTwins(t, suite(uplink.ExactlyOnce, pack, common))
+	}
+}
+
+// A crash of the whole device leaves the cursor anywhere, and the batches of the next life are cut at other places.
+func TestABacklogThatIsSentAgainFromTheBeginningIsStoredOnce(t *testing.T) {
+	for _, of := range []struct {
+		topic    string
+		delivery uplink.Delivery
+		pack     int
+	}{
+		{"again-effectively", uplink.EffectivelyOnce, 1},
+		{"again-effectively-packs", uplink.EffectivelyOnce, 100},
+		{"again-exactly", uplink.ExactlyOnce, 1},
+		{"again-exactly-packs", uplink.ExactlyOnce, 100},
+	} {
+		const all = 12_000
+		for n := 500; n <= all; n += 2300 {
+			c := at(broker().Addr, of.topic)
+			c.Pack = of.pack
+			g := run(t, promised{c, of.delivery}, filled(n), "")
+			g.log.Wait(n-rand.IntN(500), patient) // and in mid-flow it ends
+			g.stop()
+		}
+		c := at(broker().Addr, of.topic)
+		c.Pack = of.pack
+		g := run(t, promised{c, of.delivery}, filled(all), "")
+		g.settle()
+		g.stop()
+		holds(t, of.topic, upTo(all)...)
 	}
 }
