@@ -1,21 +1,13 @@
 package pulsar_test
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	client "github.com/apache/pulsar-client-go/pulsar"
 
-	"edgegateway/test/rig"
 	"edgegateway/uplink"
 	"edgegateway/uplink/pulsar"
 	"edgegateway/uplink/uplinktest"
@@ -144,80 +136,4 @@ func TestARecordOverTheLimitOfATopicBecomesADeadLetter(t *testing.T) {
 	if letters := g.log.Letters(); len(letters) != 1 || letters[0].Seq != 31 {
 		t.Errorf("dead letters %v, want 31", letters)
 	}
-}
-
-// token signs a user's name with HMAC-SHA256, as Pulsar's own command does.
-func token(user string, key []byte) string {
-	enc := base64.RawURLEncoding.EncodeToString
-	text := enc([]byte(`{"alg":"HS256"}`)) + "." + enc([]byte(`{"sub":"`+user+`"}`))
-	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte(text))
-	return text + "." + enc(mac.Sum(nil))
-}
-
-func TestSignIn(t *testing.T) {
-	key := []byte("a key of 32 bytes for the tests!")
-	b := rig.NewPulsar(t, "authenticationEnabled=true", "authorizationEnabled=true", "superUserRoles=admin",
-		"authenticationProviders=org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
-		"tokenSecretKey=data:;base64,"+base64.StdEncoding.EncodeToString(key),
-		"brokerClientAuthenticationPlugin=org.apache.pulsar.client.impl.auth.AuthenticationToken",
-		"brokerClientAuthenticationParameters=token:"+token("admin", key))
-	b.Token = token("admin", key)
-	b.Begin()
-	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		must(t, os.WriteFile(path, []byte(text), 0o600))
-		return path
-	}
-	signed := func(path string) *pulsar.Config {
-		c := at(b.Addr, "signed-"+filepath.Base(path))
-		c.TokenFile = path
-		return c
-	}
-	wrong, later := file("wrong", token("gw", []byte("another key, also of 32 bytes !!!"))), file("later", token("gw", key))
-	issuer := oauth(t, token("gw", key))
-	keyFile := file("oauth", `{"type":"client_credentials","client_id":"gw","client_secret":"open","issuer_url":"`+issuer+`"}`)
-	withKey := at(b.Addr, "signed-oauth")
-	withKey.OAuth2.KeyFile = keyFile
-	badKey := at(b.Addr, "signed-bad")
-	badKey.OAuth2.KeyFile = file("bad", "{}")
-	uplinktest.RunFaults(t, []uplinktest.Fault{
-		{
-			Name: "a wrong token that is renewed", Driver: signed(wrong), Want: "refuses the sign-in", Config: true,
-			Mend: func() {
-				file("wrong", token("gw", key)+"\n")
-				must(t, b.Admin(http.MethodPost, "namespaces/public/default/permissions/gw", []string{"produce", "consume"}))
-			},
-		},
-		{Name: "no token", Driver: at(b.Addr, "signed-none"), Want: "refuses the sign-in", Config: true},
-		{Name: "no token file", Driver: signed(filepath.Join(dir, "missing")), Want: "token_file: ", Config: true},
-	})
-	must(t, b.Admin(http.MethodDelete, "namespaces/public/default/permissions/gw", nil))
-	uplinktest.RunFaults(t, []uplinktest.Fault{
-		{
-			Name: "no rights", Driver: promised{signed(later), uplink.ExactlyOnce}, Want: "has no rights for this", Config: true,
-			Mend: func() {
-				must(t, b.Admin(http.MethodPost, "namespaces/public/default/permissions/gw", []string{"produce", "consume"}))
-			},
-		},
-		{Name: "a key file without an id", Driver: badKey, Want: "oauth2.key_file", Config: true},
-	})
-	g := run(t, withKey, uplinktest.NewLog(), "")
-	g.send(10)
-}
-
-// oauth is an issuer that gives everybody who knows the secret a token.
-func oauth(t *testing.T, access string) string {
-	var s *httptest.Server
-	s = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if strings.HasSuffix(r.URL.Path, "/openid-configuration") {
-			_ = json.NewEncoder(w).Encode(map[string]string{"token_endpoint": s.URL + "/token", "issuer": s.URL})
-			return
-		}
-		_ = json.NewEncoder(w).Encode(map[string]any{"access_token": access, "token_type": "Bearer", "expires_in": 3600})
-	}))
-	t.Cleanup(s.Close)
-	return s.URL
 }

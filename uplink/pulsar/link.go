@@ -71,7 +71,7 @@ func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
 	if err := c.knock(ctx, config); err != nil {
 		return nil, uplink.Explain(l.address, err)
 	}
-	signIn, err := c.signIn()
+	signIn, err := c.signIn(ctx)
 	if err != nil {
 		return nil, err
 	}
