@@ -24,7 +24,7 @@ type TB interface {
 }
 
 // startTimeout bounds how long a server may take until it answers. Java beside other tests on two cores is slow.
-const startTimeout = 60 * time.Second
+const startTimeout = 3 * time.Minute
 
 // Server is a broker in a process of its own.
 type Server struct {

@@ -51,7 +51,7 @@ func (l *link) explainOf(topic string, err error) error {
 	case errors.Is(err, errRepeat):
 		return fmt.Errorf("%s is still storing what an earlier session sent, or remembers more of topic %s than the topic has (was it emptied?)", l.address, topic)
 	case errors.Is(err, errCut):
-		return config("%s takes less in one message than it did before (was its setting maxMessageSize lowered? want at least %d bytes, or the gateway started again)", l.address, batchBytes)
+		return config("%s takes less in one message than it did before (was its setting maxMessageSize lowered? want at least %d bytes, or the gateway started again)", l.address, roomOfBatch)
 	case errors.Is(err, pulsar.ErrTopicTerminated), says(err, "TopicTerminated", "terminated"):
 		return config("topic %s is terminated and takes nothing more (want another topic)", topic)
 	case says(err, "Exceed maximum message size"):

@@ -243,7 +243,7 @@ func (c *Config) probeRepeats(s *session) (small bool, err error) {
 		return false, s.explainOf(s.cursor, err)
 	}
 	defer p.Close()
-	err = s.twice(p, topic, note{Kind: noteProbe, Room: strings.Repeat(" ", batchBytes+4<<10)})
+	err = s.twice(p, topic, note{Kind: noteProbe, Room: strings.Repeat(" ", roomOfBatch)})
 	if errors.Is(err, pulsar.ErrMessageTooLarge) {
 		small, err = true, s.twice(p, topic, note{Kind: noteProbe})
 	}

@@ -27,7 +27,7 @@ type Config struct {
 	TokenFile   string     `yaml:"token_file" doc:"File with the token to sign in with; read again at each connection."`
 	OAuth2      OAuth2     `yaml:"oauth2" doc:"Sign-in with OAuth 2.0 (client credentials) instead."`
 	TLS         uplink.TLS `yaml:"tls" doc:"Encryption of the connection. A client certificate signs in where there is neither token nor oauth2."`
-	Admin       string     `yaml:"admin" doc:"http:// or https:// URL of the admin API, where the gateway may ask it whether the topic keeps what nobody has read yet; empty for not asking."`
+	Admin       string     `yaml:"admin" doc:"http:// or https:// URL of the admin API, where the gateway may ask it whether the topic keeps what nobody has read yet, and what it takes at once; empty for not asking."`
 
 	claims claims
 	links  sync.WaitGroup // clients that were closed and have not said goodbye yet
@@ -61,7 +61,7 @@ func (c *Config) Check() []pipeline.Problem {
 		}
 	}
 	for _, t := range []struct{ path, topic string }{{"topic", c.Topic}, {"cursor_topic", c.cursorTopic()}} {
-		if text := checkTopic(t.topic); text != "" {
+		if text := checkName(t.topic); text != "" {
 			add(t.path, text)
 			break // the second follows from the first
 		}
@@ -83,7 +83,7 @@ func (c *Config) Check() []pipeline.Problem {
 
 const persistent = "persistent://"
 
-func checkTopic(topic string) string {
+func checkName(topic string) string {
 	switch name := strings.TrimPrefix(topic, persistent); {
 	case strings.HasPrefix(topic, "non-persistent://"):
 		return fmt.Sprintf("%q is not persistent: the broker keeps nothing of it (want a persistent topic)", topic)
@@ -113,7 +113,8 @@ func (c *Config) cursorTopic() string {
 
 // What is sent at once.
 const (
-	batchBytes   = 128 << 10 // of one batch or pack; the library's own default
+	batchBytes   = 128 << 10          // of one batch or pack; the library's own default
+	roomOfBatch  = batchBytes + 4<<10 // what a broker must take for it
 	batchRecords = 1000
 	maxPending   = 8192 // above what a Runner has in flight, so that the library never blocks
 	clientMemory = 16 << 20
@@ -146,7 +147,7 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 		return e.open()
 	})
 	if err == nil && c.Admin != "" {
-		err = c.checkRetention(ctx, s)
+		err = c.checkTopic(ctx, s)
 	}
 	if err != nil {
 		l.fail(err)

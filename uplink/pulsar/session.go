@@ -131,6 +131,10 @@ func envelope(r *uplink.Record) int {
 // unproven reports whether the broker might refuse a record or a pack for its size, as far as the session knows.
 func (s *session) unproven(size int) bool { return s.ordered && size > max(smallest, s.proven) }
 
+// prove notes what the broker has taken. A limit of the topic counts what is left after compression, and of two records of one size
+// that may be ten times as much for the second: so what is larger than a batch stays unproven.
+func (s *session) prove(size int) { s.proven = max(s.proven, min(size, batchBytes)) }
+
 // mustWait reports whether nothing else may be in flight with what goes next.
 func (s *session) mustWait(recs []uplink.Record, bytes int) bool {
 	switch {
@@ -179,10 +183,10 @@ func (s *session) sendChunk(ctx context.Context, recs []uplink.Record, bytes int
 	s.doubt = min(2*max(s.doubt, 1), batchRecords)
 	s.full = s.full || bytes >= fullBatch
 	for i := range recs {
-		s.proven = max(s.proven, len(recs[i].JSON))
+		s.prove(len(recs[i].JSON))
 	}
 	if s.pack > 1 {
-		s.proven = max(s.proven, bytes)
+		s.prove(bytes)
 	}
 	return nil
 }
