@@ -91,9 +91,7 @@ func Decode(data []byte) (Message, error) {
 	m := Message{Quality: Quality(flags & flagQuality)}
 	m.Time = time.Unix(0, r.varint()).UTC()
 	m.Clock = Clock{Boot: r.uint32(), Offset: time.Duration(r.uvarint()), Trusted: flags&flagTrusted != 0}
-	for _, s := range [...]*string{&m.Source, &m.Topic, &m.Key, &m.Unit, &m.Reason} {
-		*s = string(r.text())
-	}
+	r.texts([5]*string{&m.Source, &m.Topic, &m.Key, &m.Unit, &m.Reason})
 	m.Value = r.value()
 	n := r.uvarint()
 	if n > uint64(len(r.rest)) { // a header takes two bytes at the least
@@ -178,6 +176,20 @@ func (r *reader) varint() int64 {
 }
 
 func (r *reader) text() []byte { return r.take(r.uvarint(), "text") }
+
+// texts takes texts that follow each other. They share memory.
+func (r *reader) texts(to [5]*string) {
+	begin := r.rest
+	var ends, lengths [5]int
+	for i := range to {
+		lengths[i] = len(r.text())
+		ends[i] = len(begin) - len(r.rest)
+	}
+	all := string(begin[:len(begin)-len(r.rest)])
+	for i, s := range to {
+		*s = all[ends[i]-lengths[i] : ends[i]]
+	}
+}
 
 func (r *reader) value() Value {
 	switch k := Kind(r.byte()); k {

@@ -13,7 +13,11 @@ import (
 // AppendJSON appends the JSON object that the far side gets for a record. Its members and their order are stable;
 // docs/payload.md describes them for the people who consume it. Members are only ever added.
 func AppendJSON(dst []byte, id RecordID, m *Message) []byte {
-	dst = appendJSONText(append(dst, `{"id":`...), id.String())
+	if isPlain(id.Gateway) && isPlain(id.Stream) {
+		dst = append(id.append(append(dst, `{"id":"`...)), '"')
+	} else {
+		dst = appendJSONText(append(dst, `{"id":`...), id.String())
+	}
 	dst = appendJSONText(append(dst, `,"gateway":`...), id.Gateway)
 	dst = appendJSONText(append(dst, `,"stream":`...), id.Stream)
 	dst = strconv.AppendUint(append(dst, `,"epoch":`...), id.Epoch, 10)
@@ -58,8 +62,12 @@ func AppendJSON(dst []byte, id RecordID, m *Message) []byte {
 func appendJSONValue(dst []byte, v Value) []byte {
 	dst = append(dst, `,"value":`...)
 	switch v.kind {
-	case KindBool, KindInt, KindUint:
-		return append(dst, v.Text()...)
+	case KindBool:
+		return strconv.AppendBool(dst, v.bits == 1)
+	case KindInt:
+		return strconv.AppendInt(dst, int64(v.bits), 10)
+	case KindUint:
+		return strconv.AppendUint(dst, v.bits, 10)
 	case KindFloat:
 		f := math.Float64frombits(v.bits)
 		if math.IsNaN(f) || math.IsInf(f, 0) { // only from a record that no Float made
@@ -94,17 +102,28 @@ func appendJSONPayload(dst, raw []byte) []byte {
 	}
 }
 
-// appendJSONText appends s as a JSON string. Nearly all texts are plain ASCII and go in as they are.
+// appendJSONText appends s as a JSON string. Nearly all texts are plain and go in as they are.
 func appendJSONText(dst []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			quoted, err := json.Marshal(s)
-			if err != nil { // a string always marshals
-				return append(dst, `""`...)
-			}
-			return append(dst, quoted...)
+	if !isPlain(s) {
+		quoted, err := json.Marshal(s)
+		if err != nil { // a string always marshals
+			return append(dst, `""`...)
 		}
+		return append(dst, quoted...)
 	}
 	dst = append(append(dst, '"'), s...)
 	return append(dst, '"')
+}
+
+// isPlain reports whether JSON has a text as it is.
+func isPlain(s string) bool {
+	ascii := true
+	for i := range len(s) {
+		c := s[i]
+		if c < ' ' || c == '"' || c == '\\' || c == 0x7f {
+			return false
+		}
+		ascii = ascii && c < utf8.RuneSelf
+	}
+	return ascii || utf8.ValidString(s)
 }

@@ -72,13 +72,12 @@ type RecordID struct {
 
 // String returns "gateway/stream/epoch/sequence".
 func (id RecordID) String() string {
-	b := make([]byte, 0, len(id.Gateway)+len(id.Stream)+34)
-	b = append(b, id.Gateway...)
-	b = append(b, '/')
-	b = append(b, id.Stream...)
-	b = append(b, '/')
-	b = strconv.AppendUint(b, id.Epoch, 10)
-	b = append(b, '/')
-	b = strconv.AppendUint(b, id.Seq, 10)
-	return string(b)
+	return string(id.append(make([]byte, 0, len(id.Gateway)+len(id.Stream)+43)))
+}
+
+func (id RecordID) append(b []byte) []byte {
+	b = append(append(b, id.Gateway...), '/')
+	b = append(append(b, id.Stream...), '/')
+	b = append(strconv.AppendUint(b, id.Epoch, 10), '/')
+	return strconv.AppendUint(b, id.Seq, 10)
 }

@@ -125,11 +125,13 @@ func (f *flight) read(reading context.Context, records, bytes int) ([]wal.Record
 	return batch, err
 }
 
-// takeOff notes records as sent and returns them decoded. What cannot be decoded never will be, and what has a final refusal
-// is not sent again: a dead letter. Where the far cursor must pass it first, nothing behind it is taken. What is due was held.
+// takeOff notes records as sent and returns them as the driver takes them. What cannot be decoded never will be, and what has a
+// final refusal is not sent again: a dead letter. Where the far cursor must pass it first, nothing behind it is taken. What is due
+// was held.
 func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
-	env := f.r.cfg.Env
-	out := make([]Record, 0, len(batch))
+	ready, bad := f.encode(batch)
+	out := ready[:0]
+	ups := make([]aloft, len(batch))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	alone := f.r.search.until > 0 && len(batch) == 1
@@ -138,13 +140,12 @@ func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 		return nil
 	}
 	f.sent = time.Now()
-	for _, rec := range batch {
-		fresh := rec.Seq > f.r.reach && !f.r.believed
+	for i, rec := range batch {
+		up := &ups[i]
+		*up = aloft{rec: rec, since: f.sent, alone: alone, fresh: rec.Seq > f.r.reach && !f.r.believed}
 		f.r.reach = max(f.r.reach, rec.Seq)
-		m, err := pipeline.Decode(rec.Data)
-		if err != nil {
-			err = fmt.Errorf("record cannot be read: %w", err)
-		} else if t := f.r.tries[rec.Seq]; t != nil {
+		err := bad[i]
+		if t := f.r.tries[rec.Seq]; err == nil && t != nil {
 			err = t.final
 		}
 		switch {
@@ -154,19 +155,18 @@ func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 		case len(f.letters) > 0:
 			return out // the rest is read again
 		case err != nil:
-			f.reports = append(f.reports, report{rec: rec, Outcome: Outcome{Verdict: Drop, Err: err}, unasked: true})
+			up.Outcome, up.unasked, up.fresh = Outcome{Verdict: Drop, Err: err}, true, false
+			f.reports = append(f.reports, up)
 			signal(f.wake)
 			continue
 		}
-		up := aloft{rec: rec, since: f.sent, alone: alone, fresh: fresh}
-		if f.held != nil && env.Promise.Order == OrderKey {
-			up.key = m.PartitionKey()
+		if f.held != nil && f.r.cfg.Env.Promise.Order == OrderKey {
+			up.key = ready[i].Message.PartitionKey()
 			if !due && f.behindLocked(up.key, rec) {
 				continue
 			}
 		}
-		id := pipeline.RecordID{Gateway: env.Gateway, Stream: env.Stream, Epoch: env.Epoch, Seq: rec.Seq}
-		out = append(out, Record{ID: id, Message: m, JSON: pipeline.AppendJSON(nil, id, &m)})
+		out = append(out, ready[i])
 		if len(f.aloft) == 0 {
 			f.progress = f.sent
 		}
@@ -175,6 +175,35 @@ func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 	}
 	f.r.inFlight(len(f.aloft), f.heldLocked())
 	return out
+}
+
+// slab is how much room is made for payloads at once.
+const slab = 64 << 10
+
+// encode returns records as they are sent, and why some cannot be, by their place. It does without the mutex, for which the
+// driver's reports wait. Payloads share memory, and each of them ends where its room does.
+func (f *flight) encode(batch []wal.Record) (ready []Record, bad map[int]error) {
+	env := f.r.cfg.Env
+	ready = make([]Record, len(batch))
+	var room []byte
+	for i := range batch {
+		m, err := pipeline.Decode(batch[i].Data)
+		if err != nil {
+			if bad == nil {
+				bad = map[int]error{}
+			}
+			bad[i] = fmt.Errorf("record cannot be read: %w", err)
+			continue
+		}
+		if cap(room)-len(room) < f.typical {
+			room = make([]byte, 0, max(f.typical, min(slab, (len(batch)-i)*f.typical)))
+		}
+		id, begin := pipeline.RecordID{Gateway: env.Gateway, Stream: env.Stream, Epoch: env.Epoch, Seq: batch[i].Seq}, len(room)
+		room = pipeline.AppendJSON(room, id, &m)
+		ready[i] = Record{ID: id, Message: m, JSON: room[begin:len(room):len(room)]}
+		f.typical = max(len(room)-begin, f.typical-f.typical/64) // what the next ones may take
+	}
+	return ready, bad
 }
 
 // report is what the driver calls. It only notes the outcome, so that it never blocks; a second report of a record and
@@ -192,14 +221,13 @@ func (f *flight) report(seq uint64, o Outcome) {
 		f.held.count++
 		f.held.bytes += len(up.rec.Data)
 	}
+	up.Outcome = o
 	if o.Verdict == Drop && f.resumer != nil {
-		f.refusedLocked(&report{rec: up.rec, since: up.since})
+		f.refusedLocked(up)
 		f.letterLocked(up.rec, reason(o.Err, "refused without a reason"))
-	} else {
-		f.reports = append(f.reports, report{rec: up.rec, Outcome: o, key: up.key, since: up.since, alone: up.alone, fresh: up.fresh})
-	}
-	if o.Verdict != Retry {
 		f.progress = time.Now()
+	} else {
+		f.reports = append(f.reports, up)
 	}
 	signal(f.wake)
 }

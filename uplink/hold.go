@@ -31,7 +31,7 @@ type queue struct {
 func holds(o Order) bool { return o == OrderKey || o == OrderNone }
 
 // hold keeps back a record that the far side has refused for now, and reports whether that is all there is to do.
-func (f *flight) hold(p *report) bool {
+func (f *flight) hold(p *aloft) bool {
 	if f.held == nil || !p.Answered {
 		return false
 	}
@@ -63,7 +63,7 @@ func (f *flight) hold(p *report) bool {
 }
 
 // keyOf returns what a record holds when it is held.
-func (f *flight) keyOf(p *report) string {
+func (f *flight) keyOf(p *aloft) string {
 	if f.r.cfg.Env.Promise.Order == OrderNone {
 		return strconv.FormatUint(p.rec.Seq, 10)
 	}
@@ -103,7 +103,7 @@ func (f *flight) behindLocked(key string, rec wal.Record) bool {
 }
 
 // release lets those go on that wait for a record which has its outcome now.
-func (f *flight) release(p *report) {
+func (f *flight) release(p *aloft) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.held == nil || len(f.held.queues) == 0 {

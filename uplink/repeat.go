@@ -8,11 +8,11 @@ import "fmt"
 // lose it silently.
 
 // isNew reports whether a record is taken for a repeat that cannot be one.
-func (p *report) isNew() bool { return p.Verdict == Ack && p.Repeat && p.fresh }
+func (p *aloft) isNew() bool { return p.Verdict == Ack && p.Repeat && p.fresh }
 
 // collides says why a record that isNew is held; nil where an operator has said that the far side is to be believed. What lies
 // behind is marked as not sent, over restarts too, or it would count as delivered the next time.
-func (f *flight) collides(p *report) error {
+func (f *flight) collides(p *aloft) error {
 	r := f.r
 	f.mu.Lock()
 	believed := r.believed

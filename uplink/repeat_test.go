@@ -94,6 +94,9 @@ func TestARepeatOfWhatWasInDoubtCountsAsDelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		driver := &far{send: func(session int, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
 			if session == 1 {
+				if recs[len(recs)-1].ID.Seq < 10 {
+					return nil // the log gives them as they come
+				}
 				return errFar
 			}
 			for i := range recs {

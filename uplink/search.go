@@ -44,7 +44,7 @@ func (f *flight) beginLocked() {
 
 // suspected notes a record of a refused batch. One that was alone in it is the culprit. The session is not ended by force: it
 // runs out, unless the driver gives it up.
-func (f *flight) suspected(p *report) {
+func (f *flight) suspected(p *aloft) {
 	f.mu.Lock()
 	f.solved = true
 	t := f.refusedLocked(p)

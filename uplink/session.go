@@ -42,7 +42,7 @@ func (r *Runner) session(ctx context.Context) ending {
 	defer stopReading()
 	f := &flight{
 		r: r, far: far, stopReading: stopReading, sent: time.Now(),
-		aloft: map[uint64]aloft{}, wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		aloft: map[uint64]*aloft{}, wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}
 	if f.resumer, _ = far.(Resumer); f.resumer == nil && holds(r.cfg.Env.Promise.Order) {
 		f.held = &holding{queues: map[string]*queue{}}
@@ -84,44 +84,38 @@ type flight struct {
 	far         Session
 	resumer     Resumer // far, where it keeps a far cursor; or nil
 	stopReading context.CancelFunc
+	typical     int           // bytes of a payload, about; used by feed
 	wake        chan struct{} // to watch: there is something to settle, or the flight has changed
 	room        chan struct{} // to feed: there may be room, or something else to do
 
-	mu        sync.Mutex       // guards the fields below, Runner.tries and Runner.search
-	aloft     map[uint64]aloft // sent and without a report
-	bytes     int              // of their data
-	reports   []report         // reported and not settled yet
-	settling  bool             // reports were taken and are on their way to the cursor
-	letters   []wal.Record     // with a resumer: refused for good, and the far cursor has not passed them yet
-	held      *holding         // nil where the order is strict
-	nudged    bool             // feed is to look again before it reads
-	interrupt func()           // ends its reading; nil where it does not read
-	unsettled []uint64         // records that were not taken
-	suspect   uint64           // the last one of a refused batch; 0 for none
-	solved    bool             // what ended the session was dealt with: the next one needs no pause
-	sent      time.Time        // when something was sent last
-	progress  time.Time        // of the last report, or when the first record went up
-	halted    bool             // nothing more goes up
+	mu        sync.Mutex        // guards the fields below, Runner.tries and Runner.search
+	aloft     map[uint64]*aloft // sent and without a report
+	bytes     int               // of their data
+	reports   []*aloft          // reported and not settled yet
+	settling  bool              // reports were taken and are on their way to the cursor
+	letters   []wal.Record      // with a resumer: refused for good, and the far cursor has not passed them yet
+	held      *holding          // nil where the order is strict
+	nudged    bool              // feed is to look again before it reads
+	interrupt func()            // ends its reading; nil where it does not read
+	unsettled []uint64          // records that were not taken
+	suspect   uint64            // the last one of a refused batch; 0 for none
+	solved    bool              // what ended the session was dealt with: the next one needs no pause
+	sent      time.Time         // when something was sent last
+	progress  time.Time         // of the last reports, or when the first record went up
+	halted    bool              // nothing more goes up
 	ended     bool
 	end       ending
 }
 
+// aloft is a record that has gone up, and once it is reported what was said of it.
 type aloft struct {
-	rec   wal.Record
-	key   string // with order: key
-	since time.Time
-	alone bool // in a search: nothing else was in flight
-	fresh bool // the far side cannot have it
-}
-
-type report struct {
 	rec wal.Record
 	Outcome
-	key     string
+	key     string // with order: key
 	since   time.Time
-	alone   bool
-	unasked bool // this session has not sent it
+	alone   bool // in a search: nothing else was in flight
 	fresh   bool // the far side could not have it before
+	unasked bool // this session has not sent it
 }
 
 func signal(c chan struct{}) {

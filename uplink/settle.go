@@ -68,11 +68,12 @@ func (f *flight) drain() {
 func (f *flight) settle() (over bool) {
 	f.mu.Lock()
 	reports := f.reports
-	f.reports, f.settling = nil, true
+	f.reports, f.settling = make([]*aloft, 0, len(reports)), true
 	f.mu.Unlock()
 	acks := make([]wal.Record, 0, len(reports))
-	for i := range reports {
-		p := &reports[i]
+	progress := false
+	for _, p := range reports {
+		progress = progress || p.Verdict != Retry
 		if p.isNew() {
 			if err := f.collides(p); err != nil {
 				f.halt(err)
@@ -107,6 +108,9 @@ func (f *flight) settle() (over bool) {
 		f.r.pass(acks[i].Seq)
 	}
 	f.settling = false
+	if progress {
+		f.progress = time.Now()
+	}
 	f.end.acked = f.end.acked || len(acks) > 0
 	f.r.inFlight(len(f.aloft), f.heldLocked())
 	signal(f.room)
@@ -115,7 +119,7 @@ func (f *flight) settle() (over bool) {
 }
 
 // drop makes a dead letter of a record that the far side, or the driver, has refused for good.
-func (f *flight) drop(p *report) {
+func (f *flight) drop(p *aloft) {
 	if !p.unasked {
 		f.mu.Lock()
 		f.refusedLocked(p)

@@ -16,7 +16,7 @@ type try struct {
 }
 
 // tryLocked returns the try of a record.
-func (f *flight) tryLocked(p *report) *try {
+func (f *flight) tryLocked(p *aloft) *try {
 	t := f.r.tries[p.rec.Seq]
 	if t == nil {
 		t = &try{first: p.since}
@@ -26,7 +26,7 @@ func (f *flight) tryLocked(p *report) *try {
 }
 
 // refusedLocked counts that the far side has refused a record.
-func (f *flight) refusedLocked(p *report) *try {
+func (f *flight) refusedLocked(p *aloft) *try {
 	t := f.tryLocked(p)
 	t.attempts++
 	f.r.attempted(p.rec.Seq, t.attempts)
@@ -41,7 +41,7 @@ func (r *Runner) spent(t *try) bool {
 
 // retry ends the session because a record was not taken or is in doubt. One that has reached a limit becomes a dead letter in
 // the next session: by then it is known whether the far side has it after all.
-func (f *flight) retry(p *report) {
+func (f *flight) retry(p *aloft) {
 	err := reason(p.Err, "the record was not taken")
 	f.mu.Lock()
 	f.unsettled = append(f.unsettled, p.rec.Seq)
@@ -66,7 +66,7 @@ func (f *flight) ageLocked() {
 		return
 	}
 	for _, up := range f.aloft {
-		t := f.tryLocked(&report{rec: up.rec, since: up.since})
+		t := f.tryLocked(up)
 		if t.final == nil && f.r.spent(t) {
 			t.final = reason(f.end.err, "no answer came")
 		}

@@ -186,6 +186,9 @@ func (c *Cursor) take(maxRecords, maxBytes int) ([]Record, error) {
 		}
 		c.read, c.scan = rec.Seq, rec.pos
 		if c.win.deliver(rec.Seq, rec.pos) {
+			if out == nil {
+				out = make([]Record, 0, min(maxRecords, int(c.block.left)+1))
+			}
 			out = append(out, rec)
 			size += len(rec.Data)
 			continue

@@ -104,7 +104,7 @@ func drain(ctx context.Context, cursor *wal.Cursor, driver uplink.Driver, p upli
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	for cursor.Lag().Records > 0 {
+	for at, end := cursor.Position(); at < end; at, end = cursor.Position() {
 		select {
 		case err := <-ended:
 			return fmt.Errorf("the runner ended: %w", err)
