@@ -40,13 +40,17 @@ func (s *exactSession) open() error {
 	if err := s.partitions(); err != nil {
 		return err
 	}
-	var err error
-	if s.notes, err = s.openNotes(&s.config.claims); err != nil {
-		return s.explainOf(s.cursor, err)
+	var data *tail
+	err := s.together(
+		func() (err error) { s.notes, err = s.openNotes(&s.config.claims); return s.explainOf(s.cursor, err) },
+		func() (err error) { data, err = s.follow(s.topic); return err })
+	if err != nil {
+		return err
 	}
+	defer s.calls.Go(data.consumer.Close)
 	err = s.together(
 		func() error { return s.explainOf(s.cursor, s.notes.claimAgain()) },
-		s.find)
+		func() error { return s.find(data) })
 	if err != nil {
 		return err
 	}
@@ -79,7 +83,7 @@ func (s *exactSession) partitions() error {
 }
 
 // find makes the only producer and reads back where the stream stands.
-func (s *exactSession) find() error {
+func (s *exactSession) find(data *tail) error {
 	for begin := true; begin || s.far.Generation != s.generation; begin = false {
 		if !begin {
 			s.producer.Close()
@@ -92,7 +96,7 @@ func (s *exactSession) find() error {
 			return err
 		}
 		// Only now does nobody else write.
-		if err := s.readBack(); err != nil {
+		if err := s.readBack(data); err != nil {
 			return err
 		}
 	}
@@ -127,13 +131,13 @@ func (s *exactSession) takeOver() error {
 }
 
 // readBack reads where the stream stands.
-func (s *exactSession) readBack() error {
+func (s *exactSession) readBack(data *tail) error {
 	if !s.keep {
 		return nil
 	}
 	var last pulsar.Message
 	err := s.together(
-		func() (err error) { last, err = s.lastMessage(s.topic); return err },
+		func() (err error) { last, err = data.lastMessage(); return err },
 		func() error { return s.explainOf(s.cursor, s.notes.catchUp(s.env.Gateway)) })
 	if err != nil {
 		return err

@@ -159,23 +159,30 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 
 // open makes the producer of what is not exactly_once.
 func (s *session) open(c *Config) error {
-	topic, err := s.partition(s.topic, s.env.Gateway+"/"+s.env.Stream)
-	if err != nil {
-		return err
-	}
-	s.topic = topic
-	name := ""
+	var topic, name string
+	small := false
 	if s.ordered {
 		name = producerName(s.env, 0)
 		if c.faulty.noDedup {
 			name += rand.Text()
 		}
-		small, err := c.probeRepeats(s)
-		if err != nil {
-			return err
-		}
-		s.batching = s.batching && !small // or the library would cut batches in two
 	}
+	err := s.together(
+		func() (err error) {
+			topic, err = s.partition(s.topic, s.env.Gateway+"/"+s.env.Stream)
+			return err
+		},
+		func() (err error) {
+			if s.ordered {
+				small, err = c.probeRepeats(s)
+			}
+			return err
+		})
+	if err != nil {
+		return err
+	}
+	s.topic = topic
+	s.batching = s.batching && !small // or the library would cut batches in two
 	return s.produce(c, name, pulsar.ProducerAccessModeShared)
 }
 

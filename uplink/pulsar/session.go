@@ -253,7 +253,7 @@ func (s *session) landed(m *message, id pulsar.MessageID, err error) {
 	}
 	switch {
 	case err != nil && isRefused(err):
-		s.refusedLocked(m, err)
+		s.refusedLocked(m, true, err)
 		s.landLocked(m)
 		return
 	case err != nil:
@@ -312,10 +312,11 @@ func (s *session) landLocked(m *message) {
 	}
 }
 
-// refusedLocked reports a message that the broker never takes. What has company is a suspect: the Runner sends it again alone.
-func (s *session) refusedLocked(m *message, err error) {
+// refusedLocked reports a message that the broker never takes, or that may be the one. What has company is a suspect: the Runner
+// sends it again alone.
+func (s *session) refusedLocked(m *message, sure bool, err error) {
 	o := uplink.Outcome{Verdict: uplink.Suspect, Err: s.tooLarge(m, err)}
-	if len(m.recs) == 1 && (!s.ordered || m.alone && m.last) {
+	if sure && len(m.recs) == 1 && (!s.ordered || m.alone && m.last) {
 		o.Verdict = uplink.Drop
 	}
 	s.dropped = true
@@ -337,9 +338,10 @@ func (s *session) wasDropped() bool {
 func (s *session) refused(said refusal) {
 	if said.isSize() {
 		s.flying.Lock()
+		sure := len(s.aloft) == 1
 		for m := range s.aloft {
 			if !s.closed {
-				s.refusedLocked(m, said)
+				s.refusedLocked(m, sure, said)
 			}
 			s.landLocked(m)
 		}
