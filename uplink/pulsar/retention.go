@@ -35,8 +35,8 @@ func (c *Config) checkTopic(ctx context.Context, s *session) error {
 		return err
 	}
 	if limit > 0 && limit < roomOfBatch && s.ordered {
-		return uplink.Config(fmt.Errorf("topic %s takes messages of %d bytes only, by its own policy: what goes behind one that is refused might be stored before it "+
-			"(want a limit of at least %d bytes for the topic, or delivery: at_least_once)", s.topic, limit, roomOfBatch))
+		return uplink.Config(fmt.Errorf("topic %s takes messages of %d bytes only, by its own policy: what goes behind one that is refused "+
+			"might be stored before it (want a limit of at least %d bytes for the topic, or delivery: at_least_once)", s.topic, limit, roomOfBatch))
 	}
 	var subscriptions []string
 	if err := ask("persistent/"+name+"/subscriptions", &subscriptions); err != nil {
