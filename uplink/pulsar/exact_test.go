@@ -135,8 +135,13 @@ func TestTheOlderOfTwoGatewaysGivesWay(t *testing.T) {
 	}
 	newer.send(50)
 	newer.stop()
-	older.stop()
 	holds(t, "two", upTo(150)...)
+	must(t, broker().Admin(http.MethodDelete, "persistent/public/default/two-cursor?force=true", nil)) // as a lack of retention does
+	for range 3 {
+		time.Sleep(time.Until(older.Status().NextTry) + 10*time.Millisecond)
+		older.says("another gateway with the id gw1 writes this stream")
+	}
+	older.stop()
 }
 
 func TestAnIdleSessionHearsOfTheNewerOne(t *testing.T) {

@@ -43,16 +43,23 @@ type claims struct {
 	mu       sync.Mutex      // guards the fields below
 	instance string          // its name in claims; a new one with each start
 	held     map[string]bool // topics it has claimed
+	lost     map[string]bool // those that another instance has claimed after it, whatever became of their notes
 	probed   map[string]bool // topics that drop repeats; whether a batch is too large for them
 }
 
-func (c *claims) of(topic string) (instance string, held bool) {
+func (c *claims) of(topic string) (instance string, held, lost bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.held == nil {
-		c.instance, c.held = rand.Text(), map[string]bool{}
+		c.instance, c.held, c.lost = rand.Text(), map[string]bool{}, map[string]bool{}
 	}
-	return c.instance, c.held[topic]
+	return c.instance, c.held[topic], c.lost[topic]
+}
+
+func (c *claims) lose(topic string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost[topic] = true
 }
 
 func (c *claims) hold(topic string) {
@@ -81,6 +88,7 @@ func (c *claims) hasProbed(topic string, small bool) {
 type notes struct {
 	*link
 	topic    string
+	claims   *claims
 	instance string
 	producer pulsar.Producer
 	tail     *tail // of what is written from the beginning of Open on
@@ -101,8 +109,8 @@ type state struct {
 // openNotes claims the topic and hears from then on of other claims.
 func (s *exactSession) openNotes(c *claims) (*notes, error) {
 	topic := s.cursor
-	instance, held := c.of(topic)
-	n := &notes{link: s.link, topic: topic, instance: instance}
+	instance, held, lost := c.of(topic)
+	n := &notes{link: s.link, topic: topic, claims: c, instance: instance}
 	err := s.together(
 		func() (err error) {
 			if n.tail, err = s.follow(topic); err == nil {
@@ -114,7 +122,7 @@ func (s *exactSession) openNotes(c *claims) (*notes, error) {
 	if err != nil {
 		return nil, err
 	}
-	if held && n.claimed != instance && n.claimed != "" { // or the topic was deleted and made again
+	if lost || held && n.claimed != instance && n.claimed != "" { // without any claim the notes were deleted, or not retained
 		return nil, n.fenced(s.env.Gateway)
 	}
 	n.claim = note{Kind: noteClaim, Instance: instance, From: n.from, Stored: n.stored}
@@ -180,6 +188,7 @@ func (n *notes) wait() {
 }
 
 func (n *notes) fenced(gateway string) error {
+	n.claims.lose(n.topic)
 	return uplink.Config(fmt.Errorf("another gateway with the id %s writes this stream: it has claimed topic %s after this one, which sends no more until it is started again "+
 		"(want an id of its own for each gateway)", gateway, n.topic))
 }

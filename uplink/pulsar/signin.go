@@ -98,7 +98,7 @@ func (c *Config) signInOAuth2(ctx context.Context) (pulsar.Authentication, error
 	case err == nil:
 		return pulsar.NewAuthenticationTokenFromSupplier(token), nil
 	case says(err, "invalid_client", "unauthorized_client", "invalid_scope", "invalid_grant", "status code was received: 4"):
-		return nil, uplink.Config(fmt.Errorf("%s refuses the sign-in: wrong client id, secret, audience or scope (it says: %.200v)", o.Issuer, err))
+		return nil, uplink.Config(fmt.Errorf("%s refuses the sign-in: wrong client id, secret, audience or scope (it says: %w)", o.Issuer, err))
 	}
 	return nil, fmt.Errorf("%s does not answer as an issuer of OAuth 2.0 (is oauth2.issuer right, and is it up?): %w", o.Issuer, err)
 }
