@@ -83,6 +83,9 @@ func (s *exact) open(ctx context.Context, c *Config, env uplink.Env) (err error)
 	topics, settings, err := s.meet(ctx, func(batch int) (*kgo.Client, error) {
 		client, err := kgo.NewClient(append(append(slices.Clip(s.options), c.produce(batch)...),
 			kgo.TransactionalID(s.id), kgo.TransactionTimeout(s.timeout), kgo.ProducerLinger(linger), kgo.WithHooks(s.quota),
+			// A broker that still ends the last transaction refuses the first batch of the next, and the client sends that again when it
+			// has asked for the topic: soon, and so more often until a topic that goes away shows.
+			kgo.MetadataMinAge(50*time.Millisecond), kgo.UnknownTopicRetries(80),
 			kgo.MaxBufferedRecords(transactionRecords+1), kgo.RecordPartitioner(partitioner()))...)
 		if err == nil { // the coordinator is looked for and called while the topics are: asking it anything does
 			s.running.Go(func() { _, _ = kadm.NewClient(client).DescribeTransactions(ctx, s.id) })

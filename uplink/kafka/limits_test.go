@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -142,16 +141,15 @@ func tooLong(t *testing.T, addr string) {
 	for range 10 {
 		log.Append(records(1, 1)[0].Message)
 	}
-	said := atomic.Value{}
+	failed := uplink.Status{}
 	s := run(t, driver, exactEnv(), log, func(s uplink.Status) bool {
-		if s.Error != "" {
-			said.Store(s)
+		if strings.Contains(s.Error, "has aborted a transaction that took longer than 2s") {
+			failed = s
 		}
 		return log.Settled() == 20
 	})
-	failed, _ := said.Load().(uplink.Status)
 	t.Logf("in plain words: %s", failed.Error)
-	if !strings.Contains(failed.Error, "has aborted a transaction that took longer than 2s") || failed.Config || s.Dropped > 0 {
+	if failed.Error == "" || failed.Config || s.Dropped > 0 {
 		t.Errorf("Status = %+v, want it to say that the transaction took too long, and nobody has to mend that", failed)
 	}
 	if stored := readCommitted(t, addr, "long"); len(stored) != 20 || inOrder(stored) != 21 {
