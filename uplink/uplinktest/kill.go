@@ -39,8 +39,8 @@ func gatewayKilled(t *testing.T, b *bench) {
 	stored := b.suite.Read(t, b.server.Addr, b.place)
 	t.Logf("kills %d acknowledged %d stored in the log %d", kills, acked, total)
 	mayDouble := 0
-	if b.suite.Doubles { // each kill leaves what was in flight; a commit is never far, and the cursor goes with it
-		mayDouble = kills * 1024
+	if b.suite.Doubles { // each kill leaves what was in flight, and as much again until the next commit, with which the cursor goes
+		mayDouble = kills * 2 * b.flightBound()
 	}
 	b.suite.judge(stored, 0, total, nil).mustBe(t, mayDouble)
 }
