@@ -143,8 +143,8 @@ func TestAChoiceAndAFullDiskAreSaidWithWhatToDo(t *testing.T) {
 	wantProblems(t, s.Problems,
 		"error lane default: The disk is full: write 1.seg: no space left on device.",
 		"error lane default: 2 dead letters cannot be kept: the disk has no room for them.",
-		"error uplink cloud: Stream plant has not been delivered for 39 s: an old copy of the disk was put back.")
-	const want = "Nothing is sent until somebody chooses: edge-gateway choose cloud plant restart, or edge-gateway choose cloud plant resume. 12 records (3 kB) wait in the log."
+		"error uplink cloud: Stream plant has not been delivered for 40 s: an old copy of the disk was put back.")
+	const want = "Nothing is sent until somebody chooses: edge-gateway choose cloud plant restart, or edge-gateway choose cloud plant resume. 12 records (3.00 kB) wait in the log."
 	if got := s.Problems[len(s.Problems)-1].Hint; got != want {
 		t.Errorf("hint = %q, want %q", got, want)
 	}

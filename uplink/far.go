@@ -188,7 +188,8 @@ func (r *Runner) fit(ctx context.Context, far Resumer) error {
 			return r.took(choice, at, far.Reset(ctx, own))
 		}
 		choices = []Choice{Resume}
-		return unfit("the far side has lost confirmed records, and the log has them no more (want them restored there; or choose %s: the gap stays and sending goes on)", Resume)
+		return unfit("the far side has lost confirmed records, and the log has them no more (want them restored there; or choose %s: the gap stays "+
+			"and sending goes on)", Resume)
 	}
 	return nil
 }

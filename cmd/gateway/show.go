@@ -94,7 +94,8 @@ func (o *operator) status(ctx context.Context, asJSON bool) error {
 		if u.AgeSeconds > 0 {
 			oldest = control.DurationText(time.Duration(u.AgeSeconds * float64(time.Second)))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d (%s)\t%s\t%d\n", u.Uplink, u.Stream, u.State, timeText(u.Since), u.Records, control.BytesText(u.Bytes), oldest, u.DeadLetters)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d (%s)\t%s\t%d\n",
+			u.Uplink, u.Stream, u.State, timeText(u.Since), u.Records, control.BytesText(u.Bytes), oldest, u.DeadLetters)
 	}
 	if err := t.Flush(); err != nil {
 		return err
