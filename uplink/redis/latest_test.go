@@ -125,13 +125,37 @@ func TestChecksSayWhatWouldBeRight(t *testing.T) {
 		{&redis.Config{Key: "k:{topic}"}, "key: unknown placeholder {topic}"},
 		{&redis.Config{As: "latest", Key: "k:{topic}"}, ""},
 		{&redis.Config{As: "list", Key: "k", MaxLen: 5}, ""},
+		{&redis.Config{Key: "k", Cluster: []string{"c:1"}}, "address: where the server is must be said once"},
+		{&redis.Config{Key: "k", Sentinel: redis.Sentinel{Master: "m"}}, "address: where the server is must be said once"},
 	} {
+		test.cfg.Address = "r:6379"
 		got := ""
 		for _, p := range test.cfg.Check() {
 			got += p.Path + ": " + p.Text
 		}
 		if (got == "") != (test.want == "") || !strings.HasPrefix(got, test.want) {
 			t.Errorf("as %q: %q, want %q", test.cfg.As, got, test.want)
+		}
+	}
+	for _, test := range []struct {
+		cfg  *redis.Config
+		want string
+	}{
+		{&redis.Config{Key: "k"}, "address: where the server is must be said once"},
+		{&redis.Config{Key: "k", Cluster: []string{"c:1"}}, ""},
+		{&redis.Config{Key: "k", Cluster: []string{"c:1"}, DB: 3}, "db: a cluster has one database only"},
+		{&redis.Config{Key: "k", Cluster: []string{"c:1"}, As: "latest"}, ""},
+		{&redis.Config{Key: "k", Cluster: []string{"c:1"}, As: "latest", WaitReplicas: 1}, "as: the hashes are at several nodes"},
+		{&redis.Config{Key: "k", Sentinel: redis.Sentinel{Master: "m", Addresses: []string{"s:1"}}}, ""},
+		{&redis.Config{Key: "k", Sentinel: redis.Sentinel{Master: "m"}}, "sentinel: addresses and master belong together"},
+		{&redis.Config{Key: "k", Address: "r:1", Sentinel: redis.Sentinel{User: "u"}}, "sentinel: there is a sign-in but no sentinel"},
+	} {
+		got := ""
+		for _, p := range test.cfg.Check() {
+			got += p.Path + ": " + p.Text
+		}
+		if (got == "") != (test.want == "") || !strings.HasPrefix(got, test.want) {
+			t.Errorf("%+v: %q, want %q", test.cfg, got, test.want)
 		}
 	}
 	for as, n := range map[string]int{"stream": 3, "list": 3, "latest": 6} {

@@ -84,6 +84,7 @@ type session struct {
 	failed      error      // the session is of no more use
 	pace        uplink.Pace
 	tail        chan struct{} // closed when the chunk that was launched last is settled; nil before the first
+	still       bool          // that one leaves the cursor where it is
 	base        string        // of entry ids: @EPOCH-SEQ where an operator has set the cursor back, or empty
 	token, last string        // the fence's value, and the cursor that the next chunk finds; empty where they are not known
 }
@@ -135,7 +136,9 @@ func (s *session) launch(ctx context.Context, c *chunk) error {
 		return s.ctx.Err()
 	}
 	s.mu.Lock()
-	for s.failed == nil && s.last == "" && s.tail != nil && !isClosed(s.tail) { // its answer tells where the key stands
+	// Before the first answer nobody knows where the key stands. One that is behind a chunk of repeats finds the same cursor whether that
+	// one has come or not, and would be counted first.
+	for s.failed == nil && (s.last == "" || s.still) && s.tail != nil && !isClosed(s.tail) {
 		before := s.tail
 		s.mu.Unlock()
 		<-before
@@ -151,6 +154,7 @@ func (s *session) launch(ctx context.Context, c *chunk) error {
 		c.overtakes = c.before != nil && !isClosed(c.before)
 		c.expected = s.last
 		s.last = s.after(s.last, c.recs[len(c.recs)-1].ID.Seq)
+		s.still = s.last == c.expected
 	}
 	s.running.Go(func() {
 		defer func() { <-s.room }()
