@@ -1,8 +1,6 @@
 package nats_test
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -36,7 +34,7 @@ func TestWhatTheStreamKnows(t *testing.T) {
 		{"the id tells, of three servers", 3, jetstream.WorkQueuePolicy},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			addr := cluster(t, c.servers)
+			addr := servers(t, c.servers)
 			stream := makeStream(t, addr, jetstream.StreamConfig{
 				Name: "known", Subjects: []string{"edge.*.known"}, Retention: c.retention, Replicas: c.servers, Duplicates: 2 * time.Minute,
 			})
@@ -66,7 +64,7 @@ func TestWhatTheStreamKnows(t *testing.T) {
 
 // On a subject that others write to as well the last message tells nothing.
 func TestWhatTheStreamKnowsOfOneOfTwo(t *testing.T) {
-	addr := cluster(t, 1)
+	addr := servers(t, 1)
 	makeStream(t, addr, jetstream.StreamConfig{Name: "known", Subjects: []string{"edge.*.known"}})
 	driver := promised{at(addr, "known"), uplink.AtLeastOnce}
 	if err := send(t, open(t, driver), records(1, 5)); err != nil {
@@ -83,21 +81,13 @@ func TestWhatTheStreamKnowsOfOneOfTwo(t *testing.T) {
 	knows(t, driver, 6, false)
 }
 
-// cluster starts so many servers and returns the address of one that takes streams with as many replicas.
-func cluster(t *testing.T, n int) string {
+// servers starts so many servers and returns the address of one that takes streams with as many replicas.
+func servers(t *testing.T, n int) string {
 	t.Helper()
 	if n == 1 {
 		return rig.NATS(t, rig.NATSOptions{}).Addr
 	}
-	routes := make([]string, n)
-	for i := range routes {
-		routes[i] = fmt.Sprintf("nats://127.0.0.1:%d", rig.FreePort(t))
-	}
-	var addr string
-	for i, route := range routes {
-		addr = rig.NATS(t, rig.NATSOptions{Settings: fmt.Sprintf("server_name: n%d\ncluster { name: c, listen: %q, routes: [ %s ] }",
-			i, strings.TrimPrefix(route, "nats://"), strings.Join(routes, ", "))}).Addr
-	}
+	addr := rig.NATSCluster(t, n, rig.NATSOptions{})[0].Addr
 	js := connect(t, addr)
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ready", Subjects: []string{"ready"}, Replicas: n})

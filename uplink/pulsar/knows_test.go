@@ -5,12 +5,7 @@ import (
 
 	"edgegateway/pipeline"
 	"edgegateway/uplink"
-	"edgegateway/uplink/uplinktest"
 )
-
-func TestAnOldImageOfTheDiskIsFoundOutByTheSequenceIDs(t *testing.T) {
-	uplinktest.RunRestoredByID(t, suite(server, uplink.EffectivelyOnce, 1))
-}
 
 // It is read from fields of the library, which may change with it.
 func TestWhatTheBrokerKnowsOfAProducer(t *testing.T) {
