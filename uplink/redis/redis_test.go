@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	client "github.com/redis/go-redis/v9"
 
@@ -29,8 +28,8 @@ func recordID(t testing.TB, payload string) string {
 
 func connect(t testing.TB, addr string) *client.Client {
 	t.Helper()
-	c := client.NewClient(&client.Options{Addr: addr, ReadTimeout: time.Minute}) // a whole stream takes a while
-	t.Cleanup(func() { _ = c.Close() })                                          // the test is over
+	c := client.NewClient(&client.Options{Addr: addr, ReadTimeout: patient})
+	t.Cleanup(func() { _ = c.Close() }) // the test is over
 	return c
 }
 
