@@ -85,7 +85,7 @@ func (s *exact) open(ctx context.Context, c *Config, env uplink.Env) (err error)
 			kgo.TransactionalID(s.id), kgo.TransactionTimeout(s.timeout), kgo.ProducerLinger(linger), kgo.WithHooks(s.quota),
 			// A broker that still ends the last transaction refuses the first batch of the next, and the client sends that again when it
 			// has asked for the topic: soon, and so more often until a topic that goes away shows.
-			kgo.MetadataMinAge(50*time.Millisecond), kgo.UnknownTopicRetries(80),
+			kgo.MetadataMinAge(10*time.Millisecond), kgo.UnknownTopicRetries(400),
 			kgo.MaxBufferedRecords(transactionRecords+1), kgo.RecordPartitioner(partitioner()))...)
 		if err == nil { // the coordinator is looked for and called while the topics are: asking it anything does
 			s.running.Go(func() { _, _ = kadm.NewClient(client).DescribeTransactions(ctx, s.id) })
