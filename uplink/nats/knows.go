@@ -62,11 +62,11 @@ func (s *session) remembers(ctx context.Context, id pipeline.RecordID, replicas 
 		return false, nil
 	}
 	ack, err := s.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
-	switch apiCode(err) {
-	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant, codeWrongLastID:
+	code := apiCode(err)
+	switch {
+	case code == jetstream.JSErrCodeStreamWrongLastSequence, code == jetstream.JSErrCodeStreamWrongLastSequenceConstant, code == codeWrongLastID:
 		return false, nil
-	}
-	if err != nil {
+	case err != nil:
 		return false, s.explain(err)
 	}
 	return ack.Duplicate, nil
