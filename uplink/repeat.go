@@ -33,6 +33,7 @@ func (f *flight) collides(p *aloft) error {
 	}
 	f.mu.Lock()
 	r.reach = min(r.reach, p.rec.Seq-1)
+	f.haltLocked(nil) // what goes up after this would raise it again
 	f.mu.Unlock()
 	if err := r.mark(); err != nil {
 		return err
