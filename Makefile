@@ -13,7 +13,8 @@ KILLS    ?= 12
 BROKER_KILLS ?= 3
 DEVICE   ?= loop
 RAM      := $(firstword $(wildcard /dev/shm) /tmp)
-UPLINKS  := $(patsubst %,./uplink/%,kafka nats pulsar redis)
+DRIVERS  ?= kafka nats pulsar redis
+UPLINKS   = $(patsubst %,./uplink/%,$(DRIVERS))
 export CGO_ENABLED ?= 1
 
 .PHONY: help run build test race lint bench bench-wal soak fuzz deb fmt cross setup e2e e2e-control powercut powercut-control powercut-arm powercut-arm64 salvage \
@@ -37,8 +38,7 @@ setup: ## install the brokers, clients and the browser that the tests run agains
 test: setup ## all tests, with the race detector, against the real brokers
 	$(GO) vet ./...
 	$(GO) test -race -timeout 25m $$($(GO) list ./... | grep -v /uplink/pulsar)
-	$(GO) test -race -timeout 25m -skip TestSuite ./uplink/pulsar
-	$(GO) test -timeout 25m -run TestSuite ./uplink/pulsar # without -race: the library's reader races with its reconnect
+	$(GO) test -race -timeout 60m ./uplink/pulsar # a broker of Java for each suite
 	$(MAKE) powercut powercut-control powercut-arm powercut-arm64 damage faults
 	cd test/plant && $(GO) vet ./... && $(GO) test -timeout 10m ./...
 	cd test/browser && $(GO) vet ./... && $(GO) test -timeout 10m ./...
@@ -115,11 +115,16 @@ powercut-block-control: ## the same without flushes, and with a device that lies
 		$(GO) test -count=1 -timeout 30m -run 'TestPowerCutControl$$' .
 	@cat build/powercut-block-control.txt
 
+# All of DRIVERS (kafka nats pulsar redis) side by side: they wait most of the time.
 conformance: setup ## the suite of every uplink and delivery, in its long form; the last lines are the figures (UPLINK_LONG= for the short one)
-	UPLINK_LONG=$(if $(filter undefined,$(origin UPLINK_LONG)),1,$(UPLINK_LONG)) $(GO) run ./test/conformance
+	@UPLINK_LONG=$(if $(filter undefined,$(origin UPLINK_LONG)),1,$(UPLINK_LONG)) $(GO) run ./test/conformance $(DRIVERS)
 
-# The figures of uplinks go to a file, from several tests.
-UPLINK_TESTS = $(GO) test -count=1 -timeout 10h -p 1
+.PHONY: memory-uplinks
+memory-uplinks: setup ## what each uplink needs to drain 1 GB; the last lines are the figures
+	@$(GO) run ./test/benchuplinks -memory $(DRIVERS)
+
+# The figures go to a file, from several tests.
+UPLINK_TESTS = $(GO) test -count=1 -timeout 10h -p $(words $(DRIVERS))
 kill-uplinks: setup ## kill -9 of the gateway, KILLS (12) times for each uplink and delivery, and the negative controls; the last lines are the figures
 	@$(call rig,kill-uplinks,UPLINK_KILLS=$(KILLS) UPLINK_RESULT=$(CURDIR)/build/kill-uplinks.txt $(UPLINK_TESTS) -run 'TestKills|Control' $(UPLINKS))
 
@@ -156,6 +161,7 @@ soak: setup ## the long forms
 	$(MAKE) conformance
 	$(MAKE) kill-uplinks KILLS=100
 	$(MAKE) kill-brokers BROKER_KILLS=20
+	$(MAKE) memory-uplinks
 
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@$(GO) list ./... | while read -r pkg; do \

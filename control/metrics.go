@@ -146,6 +146,7 @@ func (e exposition) lane(l *Lane) {
 	e.counter("lane_commits_total", "Commits written to stable storage.", float64(l.Commits), "lane", l.Name)
 	e.counter("lane_dropped_records_total", "Records dropped by drop_oldest and max_age since the log began.", float64(l.Dropped), "lane", l.Name)
 	e.counter("lane_dead_letters_lost_total", "Dead letters that went because there were too many, since the log began.", float64(l.LettersLost), "lane", l.Name)
+	e.gauge("lane_dead_letters_waiting", "Dead letters for which the full disk has no room yet.", float64(l.LettersWaiting), "lane", l.Name)
 	e.counter("lane_refused_records_total", "Records refused by drop_newest since the log began.", float64(l.Refused), "lane", l.Name)
 }
 

@@ -131,6 +131,25 @@ func TestProblemsAreSaidInPlainWordsWorstFirst(t *testing.T) {
 	}
 }
 
+func TestAChoiceAndAFullDiskAreSaidWithWhatToDo(t *testing.T) {
+	s := watch(t, 40, func(second int) control.Status {
+		s := healthy(second)
+		u := &s.Uplinks[0]
+		u.State, u.Error, u.Choices = control.Waiting, "an old copy of the disk was put back", []string{"restart", "resume"}
+		u.Backlog = control.Backlog{Records: 12, Bytes: 3000}
+		s.Lanes[0].State, s.Lanes[0].Error, s.Lanes[0].LettersWaiting = control.LaneFull, "write 1.seg: no space left on device", 2
+		return s
+	})
+	wantProblems(t, s.Problems,
+		"error lane default: The disk is full: write 1.seg: no space left on device.",
+		"error lane default: 2 dead letters cannot be kept: the disk has no room for them.",
+		"error uplink cloud: Stream plant has not been delivered for 40 s: an old copy of the disk was put back.")
+	const want = "Nothing is sent until somebody chooses: edge-gateway choose cloud plant restart, or edge-gateway choose cloud plant resume. 12 records (3.00 kB) wait in the log."
+	if got := s.Problems[len(s.Problems)-1].Hint; got != want {
+		t.Errorf("hint = %q, want %q", got, want)
+	}
+}
+
 func TestProblemsPass(t *testing.T) {
 	tests := map[string]struct {
 		seconds int

@@ -77,9 +77,12 @@ func (m *Monitor) laneProblems(list []Problem, now time.Time, s *Status, l *Lane
 			"Check the disk, then restart the gateway. What was confirmed to a sender before is not affected.",
 		})
 	case LaneFull:
+		text := fmt.Sprintf("The log is full: %s of %s are in use.", BytesText(bytesOf(l.Bytes)), BytesText(bytesOf(l.MaxBytes)))
+		if l.Error != "" {
+			text = sentence("The disk is full", l.Error)
+		}
 		list = append(list, Problem{
-			Error, where,
-			fmt.Sprintf("The log is full: %s of %s are in use.", BytesText(bytesOf(l.Bytes)), BytesText(bytesOf(l.MaxBytes))),
+			Error, where, text,
 			"Room comes back as soon as the uplinks confirm records. If they do so already, make disk space or raise max_bytes.",
 		})
 	case LaneOK:
@@ -97,6 +100,12 @@ func (m *Monitor) laneProblems(list []Problem, now time.Time, s *Status, l *Lane
 			"They were not delivered to every uplink and are gone. Raise max_bytes or max_age if this must not happen.",
 		})
 	}
+	if l.LettersWaiting > 0 {
+		list = append(list, Problem{
+			Error, where, CountOf(uint64(l.LettersWaiting), "dead letter") + " cannot be kept: the disk has no room for " + itOrThem(l.LettersWaiting) + ".",
+			"Nothing is lost: the records stay in the log until there is room. An uplink with exactly_once waits for that. Make disk space.",
+		})
+	}
 	if n, ok := m.lost(lossKey{"letters", l.Name}, l.LettersLost, now, s.Started); ok {
 		list = append(list, Problem{
 			Warning, where, CountOf(n, "dead letter") + " gone, because there were too many.",
@@ -110,6 +119,13 @@ func (m *Monitor) laneProblems(list []Problem, now time.Time, s *Status, l *Lane
 		})
 	}
 	return list
+}
+
+func itOrThem(n int) string {
+	if n == 1 {
+		return "it"
+	}
+	return "them"
 }
 
 func (m *Monitor) refusals(list []Problem, now time.Time, st *Stream) []Problem {
@@ -171,7 +187,7 @@ func (m *Monitor) uplinkProblems(list []Problem, now time.Time, s *Status, u *Up
 			m.troubles[key] = since
 		}
 		text := "Stream " + u.Stream + " has not been delivered for " + DurationText(now.Sub(since))
-		list = append(list, Problem{Error, where, sentence(text, u.Error), waits(u.Backlog)})
+		list = append(list, Problem{Error, where, sentence(text, u.Error), failedHint(u)})
 	case u.State == Connecting && !u.Since.IsZero() && now.Sub(u.Since) > startPatience:
 		list = append(list, Problem{Warning, where, "Still connecting after " + DurationText(now.Sub(u.Since)) + ".", waits(u.Backlog)})
 	case u.State == Sending && u.Limit != "" && u.Older == 0:
@@ -188,6 +204,19 @@ func (m *Monitor) uplinkProblems(list []Problem, now time.Time, s *Status, u *Up
 		list = append(list, Problem{Error, where, sentence("Stopped: stream "+u.Stream+" is not delivered", u.Error), waits(u.Backlog)})
 	}
 	return list
+}
+
+// failedHint says what a person can do about an uplink that fails.
+func failedHint(u *Uplink) string {
+	if len(u.Choices) == 0 {
+		return waits(u.Backlog)
+	}
+	commands := make([]string, len(u.Choices))
+	for i, c := range u.Choices {
+		commands[i] = "edge-gateway choose " + u.Name + " " + u.Stream + " " + c
+	}
+	return fmt.Sprintf("Nothing is sent until somebody chooses: %s. %s (%s) wait in the log.", strings.Join(commands, ", or "),
+		CountOf(u.Backlog.Records, "record"), BytesText(u.Backlog.Bytes))
 }
 
 func waits(b Backlog) string {

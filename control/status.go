@@ -142,9 +142,13 @@ type Uplink struct {
 	Stream string
 	State  LinkState
 	Since  time.Time
+	// Delivery and Order are what is promised, in the words of the config.
+	Delivery, Order string
 	// Error is the last error in plain words; it stays until the next confirmation. NextTry is set while Waiting.
 	Error   string
 	NextTry time.Time
+	// Choices are those of which an operator is to choose one (edge-gateway choose) before anything is sent.
+	Choices []string
 	// LastAck is when the far broker last confirmed a record; zero if never since the start.
 	LastAck     time.Time
 	Acked       uint64 // records confirmed since the start
@@ -198,4 +202,6 @@ type Lane struct {
 	Refused uint64 // records refused by drop_newest since the log began
 	// LettersLost counts dead letters that went because there were too many, since the log began.
 	LettersLost uint64
+	// LettersWaiting are dead letters for which the full disk has no room yet; their records stay in the log.
+	LettersWaiting int
 }

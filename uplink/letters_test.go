@@ -10,10 +10,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"edgegateway/pipeline"
 	"edgegateway/uplink"
+	"edgegateway/uplink/uplinktest"
 	"edgegateway/wal"
 )
 
@@ -429,4 +431,58 @@ func TestARecordThatIsRefusedForNowTooOftenIsPassedByTheFarCursorToo(t *testing.
 			t.Errorf("stored %v, far cursor %v, letters %v; want %v, 30, one after 3 attempts", p.got, p.at, r.Letters, want)
 		}
 	}
+}
+
+// crowded is a log on a full disk: a dead letter finds no room until there is some.
+type crowded struct {
+	*uplinktest.Log
+	room chan struct{}
+}
+
+func (c crowded) Sync(ctx context.Context) error {
+	select {
+	case <-c.room:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// With a far cursor nothing passes a record whose letter is not stored yet. The status says what it waits for, and a letter is not to
+// go before the far cursor has passed it.
+func TestADeadLetterWithoutRoomHoldsTheStreamInPlainWords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, log := &place{}, crowded{uplinktest.NewLog(), make(chan struct{})}
+		for n := range 10 {
+			m := sample
+			if n == 3 {
+				m.Topic = "poison"
+			}
+			log.Append(m)
+		}
+		r := uplink.New(uplink.RunnerConfig{
+			Driver: p, Cursor: log, Env: uplink.Env{Gateway: "gw1", Stream: "line", Epoch: 3, Uplink: "far"},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() {
+			if err := r.Run(ctx); err != nil {
+				t.Errorf("Run = %v", err)
+			}
+		})
+		sleep(time.Hour)
+		if s := r.Status(); s.State != uplink.Sending || s.Held != 1 || !strings.Contains(s.HeldFor, "no room to keep it as a dead letter") {
+			t.Errorf("status %+v, want one held for want of room", s)
+		}
+		if len(p.got) != 3 || p.at.Seq != 3 || r.Passed(4) {
+			t.Errorf("stored %v, the far cursor at %v, passed %v; want nothing behind the letter", p.got, p.at, r.Passed(4))
+		}
+		close(log.room)
+		sleep(time.Second)
+		if s := r.Status(); s.Held != 0 || s.HeldFor != "" || len(p.got) != 9 || !r.Passed(4) {
+			t.Errorf("status %+v, stored %v, passed %v; want all but the letter", s, p.got, r.Passed(4))
+		}
+		cancel()
+		running.Wait()
+	})
 }

@@ -27,6 +27,7 @@ type LiveFirst struct {
 	say      *slog.Logger
 	split    bool
 	patience time.Duration
+	reach    uint64 // up to where the far side can have had the log when this life began
 
 	// Used by Run only.
 	want    uint64    // the newest record when all before had its outcome
@@ -85,7 +86,9 @@ func NewLiveFirst(cfg LiveFirstConfig) (*LiveFirst, error) {
 	if d.say == nil {
 		d.say = slog.New(slog.DiscardHandler)
 	}
-	d.first = d.runner(cfg.Cursor, d.say)
+	first := d.config(cfg.Cursor, d.say)
+	d.first = &carried{New(first), cfg.Cursor}
+	d.reach = d.first.reach
 	after, ok := splitOf(d.log, d.cfg.Env.Uplink, d.cfg.Env.Stream)
 	if !ok {
 		return d, nil
@@ -100,13 +103,21 @@ func NewLiveFirst(cfg LiveFirstConfig) (*LiveFirst, error) {
 		}
 	}
 	cfg.Cursor.Until(after)
+	d.second.marked, d.second.noted = d.first.marked, d.first.noted // whichever is connected first takes it away
 	return d, nil
 }
 
-func (d *LiveFirst) runner(cursor *wal.Cursor, log *slog.Logger) *carried {
+func (d *LiveFirst) config(cursor *wal.Cursor, log *slog.Logger) RunnerConfig {
 	cfg := d.cfg
 	cfg.Cursor, cfg.Env.Log, cfg.Paused = cursor, log, d.paused
-	return &carried{New(cfg), cursor}
+	return cfg
+}
+
+// runner makes the second Runner of this life.
+func (d *LiveFirst) runner(cursor *wal.Cursor, log *slog.Logger) *carried {
+	r := newRunner(d.config(cursor, log))
+	r.reach, r.begun = d.reach, true
+	return &carried{r, cursor}
 }
 
 // open opens the second cursor, which is durable then.
@@ -258,6 +269,12 @@ func (d *LiveFirst) each(paused bool, do func(*Runner)) {
 	}
 }
 
+// Passed is that of the first Runner; with a far cursor there is no second one.
+func (d *LiveFirst) Passed(seq uint64) bool {
+	first, _ := d.both()
+	return first.Passed(seq)
+}
+
 // Status is that of both Runners together; the one that does worse says the state.
 func (d *LiveFirst) Status() Status {
 	d.mu.Lock()
@@ -282,6 +299,9 @@ func together(s, live Status) Status {
 	}
 	if live.Error != "" {
 		s.Error, s.Config = live.Error, s.Config || live.Config
+	}
+	if len(live.Choices) > 0 {
+		s.Choices = live.Choices
 	}
 	if live.LastAck.After(s.LastAck) {
 		s.LastAck = live.LastAck

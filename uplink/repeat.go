@@ -24,6 +24,7 @@ func (f *flight) collides(p *aloft) error {
 		f.mu.Lock()
 		r.believed = true
 		f.mu.Unlock()
+		r.followed()
 		if err := r.unmark(); err != nil {
 			return err
 		}
@@ -36,7 +37,12 @@ func (f *flight) collides(p *aloft) error {
 	if err := r.mark(); err != nil {
 		return err
 	}
-	return Config(fmt.Errorf("the far side has another record with the number %d of stream %s, epoch %d: an old copy of the gateway's disk was put back, "+
+	return r.collision(p.rec.Seq)
+}
+
+// collision says that the far side has another record with a number than this log.
+func (r *Runner) collision(seq uint64) error {
+	return ask(fmt.Errorf("the far side has another record with the number %d of stream %s, epoch %d: an old copy of the gateway's disk was put back, "+
 		"or two gateways have the id %s (want a new log, which begins a new epoch; or choose %s: what the far side has counts as delivered)",
-		p.rec.Seq, r.cfg.Env.Stream, r.cfg.Env.Epoch, r.cfg.Env.Gateway, Resume))
+		seq, r.cfg.Env.Stream, r.cfg.Env.Epoch, r.cfg.Env.Gateway, Resume), Resume)
 }

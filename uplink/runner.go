@@ -99,21 +99,41 @@ type Runner struct {
 	// mutex.
 	reach    uint64
 	believed bool // the operator has said that what the far side takes for repeats are some; guarded likewise
-	marked   bool // there is a Mark; this and noted are used by Run only
+	marked   bool // there is a Mark, or may be; this and the next three are used by Run only
 	noted    FarCursor
-	fenced   int // how often another instance has taken our place; used by Run only
+	begun    bool   // what the log had at the start is noted, or need not be
+	unnoted  string // why it could not be
+	fenced   int    // how often another instance has taken our place; used by Run only
 
 	mu       sync.Mutex // guards the fields below
 	status   Status
 	attempt  uint64 // the record of status.Attempts
 	heldSaid string // the last line about a held record
 	said     string // the last line about the connection, so that an outage of days is one line
+	passed   uint64 // see Passed
+	asked    bool   // an operator is to choose, and nothing was confirmed since
 	paused   bool
 	endTurn  context.CancelFunc
 }
 
-// New returns a Runner that has not begun: Run does.
+// New returns a Runner that has not begun: Run does. What the log has now is what the far side may know of it, so New comes before
+// the first record of this life.
 func New(cfg RunnerConfig) *Runner {
+	r := newRunner(cfg)
+	if p, ok := cfg.Cursor.(Position); ok {
+		_, r.reach = p.Position()
+	}
+	if cfg.Mark != nil {
+		at, found := cfg.Mark.Load()
+		if r.marked, r.noted = found, at; found && (at.Epoch == cfg.Env.Epoch || at == FarCursor{}) { // not that of an earlier log
+			r.reach = min(r.reach, at.Seq)
+		}
+	}
+	r.begin()
+	return r
+}
+
+func newRunner(cfg RunnerConfig) *Runner {
 	cfg.Timing = cfg.Timing.withDefaults()
 	records, bytes := inFlight(cfg.Driver, cfg.Env.Promise)
 	if cfg.MaxRecords <= 0 {
@@ -133,15 +153,6 @@ func New(cfg RunnerConfig) *Runner {
 	}
 	r := &Runner{cfg: cfg, log: cfg.Env.Log, tries: map[uint64]*try{}, renew: make(chan struct{}, 1), resumed: make(chan struct{}, 1), paused: cfg.Paused}
 	r.cfg.Env.Slowed = r.slowed
-	if p, ok := cfg.Cursor.(Position); ok {
-		_, r.reach = p.Position()
-	}
-	if cfg.Mark != nil {
-		at, found := cfg.Mark.Load()
-		if r.marked, r.noted = found, at; found && (at.Epoch == cfg.Env.Epoch || at == FarCursor{}) { // not that of an earlier log
-			r.reach = min(r.reach, at.Seq)
-		}
-	}
 	r.status = Status{State: Connecting, Since: time.Now()}
 	return r
 }

@@ -19,15 +19,19 @@ type ending struct {
 func (r *Runner) session(ctx context.Context) ending {
 	open, cancel := context.WithTimeout(ctx, r.cfg.Timing.Open)
 	defer cancel()
+	r.begin()
 	far, err := r.cfg.Driver.Open(open, r.cfg.Env)
 	if err != nil {
 		return ending{err: err}
 	}
 	if resumer, ok := far.(Resumer); ok {
-		if err := r.resume(open, resumer); err != nil {
-			far.Close()
-			return ending{err: err}
-		}
+		err = r.resume(open, resumer)
+	} else {
+		err = r.known(open, far)
+	}
+	if err != nil {
+		far.Close()
+		return ending{err: err}
 	}
 	if p, ok := r.cfg.Cursor.(Position); ok && len(r.tries) > 0 {
 		seq, _ := p.Position()

@@ -23,6 +23,8 @@ type Status struct {
 	Error   string
 	Config  bool
 	NextTry time.Time
+	// Choices are those of which an operator is to choose one, for as long as nothing is sent before.
+	Choices []Choice
 	// LastAck is when the far broker last confirmed a record; zero if never since the start.
 	LastAck time.Time
 	Acked   uint64 // records confirmed since the start
@@ -67,6 +69,7 @@ func (r *Runner) connected() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.enterLocked(Sending, time.Time{})
+	r.status.Choices = nil
 	if r.status.Error == "" {
 		r.sayLocked(r.log.Info, "uplink connected", "")
 	}
@@ -76,7 +79,8 @@ func (r *Runner) failed(err error, nextTry time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.enterLocked(Waiting, nextTry)
-	r.status.Error, r.status.Config = err.Error(), IsConfig(err)
+	r.status.Error, r.status.Config, r.status.Choices = err.Error(), IsConfig(err), choicesOf(err)
+	r.asked = r.asked || len(r.status.Choices) > 0
 	log := r.log.Warn
 	if r.status.Config {
 		log = r.log.Error
@@ -107,8 +111,9 @@ func (r *Runner) confirmed(n int) {
 }
 
 func (r *Runner) worksLocked() {
+	r.asked = false
 	if r.status.Error != "" {
-		r.status.Error, r.status.Config = "", false
+		r.status.Error, r.status.Config, r.status.Choices = "", false, nil
 		r.sayLocked(r.log.Info, "uplink connected", "")
 	}
 }

@@ -9,12 +9,13 @@ import (
 
 // item is one thing that the committer takes in order: a batch, a new cursor, or the release of one.
 type item struct {
-	batch  Batch
-	cost   int
-	done   func(error)
-	at     time.Time
-	change func(*txn) // for a cursor: what it changes; nil for a batch
-	parts  []part     // of a batch: what counts against quotas
+	batch   Batch
+	cost    int
+	done    func(error)
+	at      time.Time
+	change  func(*txn) // for a cursor: what it changes; nil for a batch
+	settles bool       // of a change: the outcomes of all cursors are to be durable with it
+	parts   []part     // of a batch: what counts against quotas
 }
 
 // isEmpty tells whether the item writes nothing: its callback only waits for what was appended before it.

@@ -9,10 +9,13 @@ import (
 )
 
 // formatVersion stands in each segment's header. Another number means another layout of anything in doc.go. A log of
-// version 1 is read, and goes on with a new segment.
+// version 1 is read, and goes on with a new segment. The active segment of version 2 is gone on with: until the next one begins,
+// nothing is written that its programs could not read.
 const (
-	formatVersion = 2
-	oldestVersion = 1
+	formatVersion  = 3
+	versionLetters = 3 // dead letters name driver and attempts
+	versionBlocks  = 2 // as blocks and buckets are now
+	oldestVersion  = 1
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -87,7 +87,7 @@ func (l *Log) due(movedAt time.Time) (wait time.Duration, closing bool) {
 	if l.o.MaxAge > 0 {
 		sooner(l.aged.Add(min(l.o.MaxAge/10, time.Minute)))
 	}
-	if l.noSpace != nil && len(l.pending)+len(l.waiters) > 0 {
+	if l.noSpace != nil && len(l.pending)+len(l.waiters)+len(l.held) > 0 {
 		sooner(l.retryAt)
 	}
 	if len(l.pending) > 0 {
@@ -216,17 +216,20 @@ func (l *Log) take(last bool) []*item {
 }
 
 // commitItems writes items, or only the cursors where there are none.
-func (l *Log) commitItems(items []*item) error {
+func (l *Log) commitItems(items []*item) error { return l.commitAll(items, false) }
+
+// commitAll is commitItems, with dead letters or, where those have to wait for room, without.
+func (l *Log) commitAll(items []*item, lettersWait bool) error {
 	if l.segmentFull(items) {
 		if err := l.rotateIfRoom(); err != nil {
 			return err
 		}
 	}
-	if !l.moved.Load() && !slices.ContainsFunc(items, func(it *item) bool { return !it.isEmpty() }) {
+	if !l.moved.Load() && (lettersWait || len(l.held) == 0) && !slices.ContainsFunc(items, func(it *item) bool { return !it.isEmpty() }) {
 		return nil
 	}
 	start := time.Now()
-	t := l.begin()
+	t := l.begin(lettersWait)
 	for _, it := range items {
 		t.add(it)
 	}
@@ -239,6 +242,11 @@ func (l *Log) commitItems(items []*item) error {
 	}
 	if raised {
 		l.raiseOpen()
+	}
+	if !lettersWait && len(t.letters) > 0 { // there is room
+		l.mu.Lock()
+		l.noSpace = nil
+		l.mu.Unlock()
 	}
 	return l.present(0)
 }

@@ -284,7 +284,7 @@ func (c *Cursor) Refuse(r Record, why Refusal) {
 	if !c.win.marked(r.Seq) && r.Seq <= c.win.high {
 		d := DeadLetter{
 			Uplink: ownerOf(c.uplink), Stream: c.name, Seq: r.Seq, Time: r.Time, Refused: time.Now(), Data: r.Data,
-			Reason: why.Reason, Driver: why.Driver, Attempts: why.Attempts,
+			Reason: why.Reason, Driver: why.Driver, Attempts: why.Attempts, cursor: c.id, pos: r.pos,
 		}
 		c.letters = append(c.letters, d)
 		if c.letterB += len(d.Data) + letterOverhead; c.letterB > 2*maxLetters {

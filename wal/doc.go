@@ -39,7 +39,7 @@
 // (little endian) over key and value:
 //
 //	h  "h" → header, written once:
-//	         uvarint version (2) · 16 B id of the log · uvarint epoch · uvarint number · uvarint base position
+//	         uvarint version (3) · 16 B id of the log · uvarint epoch · uvarint number · uvarint base position
 //	         varint created (Unix ns) · uvarint n · n × uvarint newest sequence before base, by stream number
 //	         1 where its records are gone because no cursor needed them (hollow.go), nothing otherwise
 //	c  "c" → control, written by each commit:
@@ -57,7 +57,7 @@
 //	         "k" uvarint ID → uvarint stream number · name of the uplink
 //	         "d" NUMBER     → dead letter: uplink, stream (uvarint length + bytes each) · uvarint sequence
 //	                          varint time · varint time of the refusal (Unix ns) · reason, data (uvarint length + bytes)
-//	                          and, where they are known: uvarint attempts · driver (uvarint length + bytes)
+//	                          and, from version 3 on, where they are known: uvarint attempts · driver (uvarint length + bytes)
 //	         "g" uvarint stream number → uvarint refused records of it that gap records have told of
 //	         "r" NUMBER     → dropped range: uvarint stream number · uvarint first · uvarint last · varint when (Unix ns)
 //	                          1 B why (1 drop_oldest, 2 max_age, 3 files were missing, 5 damaged)
@@ -66,7 +66,8 @@
 //	         position of the first record (8 B big endian) → a bucket with "b" → block
 //	t  position of the first record (8 B big endian) → small block; as many as one page takes
 //
-// In version 1 there was one queue bucket, "q", with small blocks as plain values, and no t.
+// In version 1 there was one queue bucket, "q", with small blocks as plain values, and no t. A program that does not know a version
+// returns ErrVersion and changes nothing.
 //
 // bbolt writes each page again that is on the way from the root to what changes, so places are chosen for that (queue.go).
 // 94 names and what bbolt adds to each, 40 B, fill a page, so a queue bucket has no branch page; a block in a bucket of its own
@@ -106,7 +107,7 @@
 // Memory: those, 1 MiB of newest blocks, decompressed, and 8 B for each record of a cursor's window. What a batch costs is
 // counted before compression, what a log has on the disk after it.
 //
-// A stream with a quota is bounded for itself: by the data that its slowest cursor has not passed. That is known exactly at the
+// A stream with a quota is bounded for itself: by the data that one of its cursors has not passed. That is known exactly at the
 // end of each commit (of the last 256, further back of fewer, after a restart at the ends of segments) and estimated between.
 // What one stream has waiting keeps the segments that hold a part of it, whatever else is in them. A segment behind them that no
 // cursor needs is replaced by a hollow one of a few pages, which keeps the chain of segments whole.
@@ -122,7 +123,7 @@
 // # Errors
 //
 // A full disk is a state: the policy is followed, reading, cursors and freeing go on, and it ends by itself. Dead letters
-// that find no room then are lost, and counted. Any other error of a commit stops the log: what the kernel shows after a
+// that find no room then wait for it in memory; what is durable of their cursors stops before their records (letters.go). Any other error of a commit stops the log: what the kernel shows after a
 // failed flush is not what is on the medium, so nothing is acknowledged any more, until the log is opened again. It stops too
 // when the file it writes to is no longer under its name (looked at after each commit, and each second). bbolt reads
 // the active segment through a map, so a bad sector shows as a fault there; that, a panic of bbolt, an error of the device

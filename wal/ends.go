@@ -67,6 +67,20 @@ func (s streamEnds) bytesAt(seq uint64, end tail) uint64 {
 	return lo.bytes + uint64(float64(hi.bytes-lo.bytes)*float64(seq-lo.seq)/float64(hi.seq-lo.seq))
 }
 
+// at returns the end of the record seq, with a position before which nothing beyond it lies.
+func (s streamEnds) at(seq uint64, end tail) streamEnd {
+	lo, hi := s.around(end, func(m streamEnd) bool { return m.seq >= seq })
+	if seq >= hi.seq {
+		return streamEnd{seq: seq, pos: max(lo.pos, hi.pos), bytes: hi.bytes}
+	}
+	return streamEnd{seq: seq, pos: lo.pos, bytes: s.bytesAt(seq, end)}
+}
+
+// bytesOf returns the bytes of a stretch of records.
+func (s streamEnds) bytesOf(r stretch, end tail) uint64 {
+	return min(end.bytes, s.bytesAt(r.last, end)) - min(end.bytes, s.bytesAt(r.after, end))
+}
+
 // seqAt returns the first record with which a stream has so many bytes, and a position before which nothing beyond it lies.
 func (s streamEnds) seqAt(bytes uint64, end tail) streamEnd {
 	lo, hi := s.around(end, func(m streamEnd) bool { return m.bytes >= bytes })

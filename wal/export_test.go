@@ -133,7 +133,7 @@ func DecodeState(kind byte, b []byte) (again []byte, err error) {
 		return c.encode(), err
 	case keyLetter:
 		d, err := decodeLetter(numberedKey(keyLetter, 1), b)
-		return encodeLetter(&d), err
+		return encodeLetter(&d, formatVersion), err
 	case keyRange:
 		stream, r, err := decodeRange(b)
 		return encodeRange(stream, &r), err
@@ -148,7 +148,7 @@ func Samples() map[byte][]byte {
 	c := control{last: 1, newest: 2, tails: []tail{{1, 2, 3, 4}}, stateSum: 5, written: 6, flash: 7, cursors: []cursorPos{{id: 1, pos: 2, seq: 3, runs: []run{{1, 2}}}}}
 	d := DeadLetter{Uplink: "u", Stream: "s", Seq: 4, Reason: "r", Data: []byte("data"), Driver: "kafka", Attempts: 3}
 	return map[byte][]byte{
-		'h': h.encode(), 'c': c.encode(), keyLetter: encodeLetter(&d),
+		'h': h.encode(), 'c': c.encode(), keyLetter: encodeLetter(&d, formatVersion),
 		keyRange: encodeRange(1, &DropRange{First: 2, Last: 3, Why: DroppedAge}), keyStream: {'s', 0}, keyCursor: {1, 1},
 	}
 }
@@ -204,6 +204,12 @@ func CheckPages(path string) error {
 		return err
 	}
 	return db.Close()
+}
+
+// VersionOf returns the version of the format that a segment says it has.
+func VersionOf(path string) (uint64, error) {
+	s, err := readSummary(path, false)
+	return s.header.version, err
 }
 
 // SetVersion has a segment say that it is of another version of the format.

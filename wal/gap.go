@@ -122,14 +122,14 @@ func (s *store) indexTold(ch Change) error {
 	return nil
 }
 
-// commitDrop makes a commit that raises cursors. Where the full disk has no room for its gap records, they are owed: what is
+// commitDrop makes a commit that raises cursors. Where the full disk has no room for its gap records and dead letters, they are owed: what is
 // dropped makes the room.
 func (l *Log) commitDrop(raise func(*txn)) error {
-	t := l.begin()
+	t := l.begin(false)
 	raise(t)
 	err := t.commit()
-	if isNoSpace(err) && len(t.entries) > 0 {
-		t = l.begin()
+	if isNoSpace(err) && len(t.entries)+len(t.letters) > 0 {
+		t = l.begin(true)
 		t.noGaps = true
 		raise(t)
 		err = t.commit()

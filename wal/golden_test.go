@@ -18,7 +18,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // goldenDirs are logs that were written by a program of each version of the format.
-var goldenDirs = []string{"golden-v1", "golden-v2"}
+var goldenDirs = []string{"golden-v1", "golden-v2", "golden-v3"}
 
 // goldenCodecs has the parts of a golden log compressed in all ways.
 func goldenCodecs(part int, o wal.Options) wal.Options {
@@ -194,13 +194,13 @@ func TestGoldenOfTheNextVersionIsRefused(t *testing.T) {
 	for _, at := range []string{"first", "last"} {
 		t.Run(at, func(t *testing.T) {
 			dir := t.TempDir()
-			must(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "golden-v2"))))
+			must(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "golden-v3"))))
 			files := segments(t, dir)
 			target := files[0]
 			if at == "last" {
 				target = files[len(files)-1]
 			}
-			must(t, wal.SetVersion(target, 3))
+			must(t, wal.SetVersion(target, 4))
 			before := contentsOf(t, dir)
 			for name, call := range map[string]func() error{
 				"Open":    func() error { _, err := wal.Open(dir, wal.Options{}); return err },
@@ -237,4 +237,42 @@ func contentsOf(t *testing.T, dir string) map[string]string {
 		out[e.Name()] = fmt.Sprintf("%x", b)
 	}
 	return out
+}
+
+// A program of version 2 takes a dead letter that names its driver for damage. So none is written where it would read on: the segment
+// that it has begun is gone on with, without what it does not know, and from the next one on it refuses the log.
+func TestWhatAnOlderProgramReadsItUnderstands(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "golden-v2"))))
+	version := func() uint64 {
+		t.Helper()
+		files := segments(t, dir)
+		v, err := wal.VersionOf(files[len(files)-1])
+		must(t, err)
+		return v
+	}
+	refuse := func() wal.DeadLetter {
+		t.Helper()
+		l := open(t, dir, wal.Options{SegmentBytes: small})
+		c := cursor(t, l, "quick", "level")
+		must(t, put(t, l, wal.Batch{Entries: []wal.Entry{{Stream: "level", Data: []byte("and on")}}}))
+		recs := read(t, c, 1)
+		c.Refuse(recs[0], wal.Refusal{Reason: "too large", Driver: "nats", Attempts: 3})
+		must(t, c.Sync(t.Context()))
+		closeLog(t, l)
+		r, err := wal.Inspect(dir)
+		must(t, err)
+		return r.Letters[len(r.Letters)-1]
+	}
+	if d := refuse(); version() != 2 || d.Reason != "too large" || d.Driver != "" || d.Attempts != 0 {
+		t.Errorf("in a segment of version %d: letter %q of driver %q after %d attempts; want version 2 and no driver", version(), d.Reason, d.Driver, d.Attempts)
+	}
+	l := open(t, dir, wal.Options{SegmentBytes: small})
+	for n := 0; version() == 2 && n < 100; n++ {
+		must(t, put(t, l, batch("alarm/ä", n, n, 10_000)))
+	}
+	closeLog(t, l)
+	if d := refuse(); version() != 3 || d.Driver != "nats" || d.Attempts != 3 {
+		t.Errorf("in a segment of version %d: letter of driver %q after %d attempts; want version 3 and all of it", version(), d.Driver, d.Attempts)
+	}
 }

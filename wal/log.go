@@ -66,10 +66,12 @@ type Log struct {
 	refused uint64    // records refused by drop_newest since the log began
 	counts  counters
 
+	waitingLetters map[letterID]bool // what held has
+
 	// The committer's own.
 	layout    layout
 	preparing chan error    // what comes of emptying the first spare; nil where nobody does
-	held      []DeadLetter  // letters of a commit that failed for want of space
+	held      []DeadLetter  // letters that wait for room
 	heldLost  uint64        // letters that were given up since the last commit
 	aged      time.Time     // when max_age was last looked at
 	took      time.Duration // of the last commit

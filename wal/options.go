@@ -37,7 +37,7 @@ type Options struct {
 	// is how a log is opened again that has stopped (ErrStopped): after a failed flush the cache may show what was never
 	// written.
 	FromMedium bool
-	// Quotas bounds the bytes of data that a stream may have waiting for its slowest cursor, by name of the stream. At its
+	// Quotas bounds the bytes of data that a stream may have waiting for its cursors, by name of the stream. At its
 	// quota a stream is full for itself alone, and Full is followed for it: Append waits, while batches of other streams
 	// pass; or it is refused; or the stream's oldest records are dropped until a quarter of the quota is free, counted. A
 	// batch with several streams waits or is refused as a whole.

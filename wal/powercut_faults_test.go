@@ -92,7 +92,7 @@ func TestFaults(t *testing.T) {
 
 func (w *sweep) scene(t *testing.T, dir string, fail func(wal.Call) error) *scene {
 	p := profiles()[0]
-	p.items, p.o.Full = 20, w.full
+	p.items, p.o.Full, p.split = 20, w.full, true
 	s := newScene(t, p, 5, dir)
 	s.may = []error{w.fault}
 	if w.stops {

@@ -35,7 +35,58 @@ type uplinkHistory struct {
 	outcomes       map[uint64]outcome
 	settled        uint64 // position that was seen after a restart, and must not be lost after settledAt
 	settledAt      int
+
+	// Of a split. The second cursor has its own name until it takes the first one's, which goes then.
+	first *uplinkHistory // the cursor that this one is the second of; nil where there is none, or it was gone before this run
+	until uint64         // the record that this one ends at, where it is the first one
+	took  span           // of the call that gave the second one the name of the first one
+	gone  bool           // it was succeeded before this run
 }
+
+// owner is the name in which its dead letters are.
+func (u *uplinkHistory) owner() string {
+	name, _, _ := wal.ParseSplit(u.uplink)
+	return name
+}
+
+// secondOf returns the second cursor of a split.
+func (h *history) secondOf(u *uplinkHistory) *uplinkHistory {
+	for _, s := range h.ups {
+		if s.first == u {
+			return s
+		}
+	}
+	return nil
+}
+
+// nameOf returns the name that a cursor has where these cursors are, after event hi; "" where it has gone, or is not there yet.
+func (h *history) nameOf(u *uplinkHistory, at map[string]uint64, hi int) string {
+	if u.gone {
+		return ""
+	}
+	if u.first != nil {
+		if name := u.uplink + " on " + u.stream; has(at, name) {
+			return name // it has not taken the other one yet
+		}
+		if !u.mayHaveTaken(hi) {
+			return ""
+		}
+	}
+	if h.succeeded(u, at, hi) {
+		return ""
+	}
+	return u.owner() + " on " + u.stream
+}
+
+// succeeded tells whether the second cursor of a split has the place of the first one.
+func (h *history) succeeded(u *uplinkHistory, at map[string]uint64, hi int) bool {
+	s := h.secondOf(u)
+	return s != nil && s.mayHaveTaken(hi) && !has(at, s.uplink+" on "+s.stream)
+}
+
+func (u *uplinkHistory) mayHaveTaken(hi int) bool { return u.took.start > 0 && u.took.start <= hi }
+
+func has(at map[string]uint64, name string) bool { _, ok := at[name]; return ok }
 
 // span has the marks around a call; end 0: it has not returned, or has not done it.
 type span struct{ start, end int }
@@ -143,6 +194,7 @@ type view struct {
 	items   int                        // of the order
 	open    map[string]map[uint64]bool // by cursor: the records that it still has before it
 	cursors map[string]uint64
+	names   map[*uplinkHistory]string // "" for a cursor that is not there
 	refused uint64
 }
 
@@ -279,23 +331,31 @@ func (h *history) examineCursors(
 		return true
 	})
 	missing := uint64(0)
-	v.open, v.cursors = map[string]map[uint64]bool{}, at
+	v.open, v.cursors, v.names = map[string]map[uint64]bool{}, at, map[*uplinkHistory]string{}
 	for _, u := range h.ups {
-		name := u.uplink + " on " + u.stream
+		name := h.nameOf(u, at, hi)
 		seq, known := at[name]
 		if !known {
-			gone := u.released.start > 0 && u.released.start <= hi
+			gone := u.gone || u.released.start > 0 && u.released.start <= hi || h.succeeded(u, at, hi)
 			if u.opened > 0 && u.opened < lo && !gone {
-				fault("lost: the cursor of %s", name)
+				fault("lost: the cursor of %s on %s", u.uplink, u.stream)
 			}
 			continue
 		}
+		v.names[u] = name
 		if u.released.end > 0 && u.released.end < lo {
 			fault("the cursor of %s was released and is there", name)
 		}
-		open := h.examineRecords(l, u, p, seq, fault)
+		if u.took.end > 0 && u.took.end < lo && name != u.owner()+" on "+u.stream {
+			fault("the cursor of %s has taken another name, and has its own", name)
+		}
+		end := uint64(len(p.records[u.stream]))
+		if s := h.secondOf(u); s != nil && has(at, s.uplink+" on "+s.stream) {
+			end = min(end, u.until)
+		}
+		open := h.examineRecords(l, name, u.stream, p, seq, end, fault)
 		v.open[name] = open
-		for n := uint64(1); n <= uint64(len(p.records[u.stream])); n++ {
+		for n := uint64(1); n <= end; n++ {
 			o, told := u.outcomes[n]
 			switch raised := ranges[u.stream][n]; {
 			case open[n]:
@@ -311,7 +371,7 @@ func (h *history) examineCursors(
 			case !told || o.start > hi:
 				fault("cursor of %s is past record %d, which has no outcome", name, n)
 			}
-			key := fmt.Sprintf("%s: %d", name, n)
+			key := fmt.Sprintf("%s on %s: %d", u.owner(), u.stream, n)
 			data, letter := letters[key]
 			delete(letters, key)
 			switch {
@@ -339,32 +399,35 @@ func (h *history) examineCursors(
 func (h *history) mayBeDead(key string, hi int) bool {
 	for _, u := range h.ups {
 		var n uint64
-		rest, ok := strings.CutPrefix(key, u.uplink+" on "+u.stream+": ")
+		rest, ok := strings.CutPrefix(key, u.owner()+" on "+u.stream+": ")
 		if _, err := fmt.Sscan(rest, &n); ok && err == nil {
-			o, told := u.outcomes[n]
-			return told && o.dropped && o.start <= hi
+			if o, told := u.outcomes[n]; told && o.dropped && o.start <= hi {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-// examineRecords reads all that a cursor has before it.
+// examineRecords reads all that a cursor has before it, up to the record end.
 func (h *history) examineRecords(
-	l *wal.Log, u *uplinkHistory, p *prefix, from uint64, fault func(string, ...any),
+	l *wal.Log, name, stream string, p *prefix, from, end uint64, fault func(string, ...any),
 ) map[uint64]bool {
 	open := map[uint64]bool{}
-	c, err := l.Cursor(u.uplink, u.stream, wal.Oldest)
+	uplink, _, _ := strings.Cut(name, " on ")
+	c, err := l.Cursor(uplink, stream, wal.Oldest)
 	if err != nil {
-		fault("cursor of %s on %s: %v", u.uplink, u.stream, err)
+		fault("cursor of %s: %v", name, err)
 		return open
 	}
+	c.Until(end)
 	// It stays open: to close it would make a commit.
-	want := p.records[u.stream]
+	want := p.records[stream]
 	last := from
 	for {
 		recs, err := wal.TakeNow(c)
-		if err != nil && !errors.Is(err, wal.ErrClosed) {
-			fault("read %s on %s after %d: %v", u.uplink, u.stream, last, err)
+		if err != nil && !errors.Is(err, wal.ErrClosed) && !errors.Is(err, wal.ErrEnd) {
+			fault("read %s after %d: %v", name, last, err)
 			return open
 		}
 		if len(recs) == 0 {
@@ -372,11 +435,11 @@ func (h *history) examineRecords(
 		}
 		for _, r := range recs {
 			if r.Seq <= last || r.Seq > uint64(len(want)) {
-				fault("record %d of %s came after %d, the stream has %d", r.Seq, u.stream, last, len(want))
+				fault("record %d of %s came after %d, the stream has %d", r.Seq, stream, last, len(want))
 				return open
 			}
 			if !bytes.Equal(r.Data, want[r.Seq-1]) {
-				fault("record %d of %s has other contents", r.Seq, u.stream)
+				fault("record %d of %s has other contents", r.Seq, stream)
 			}
 			last = r.Seq
 			open[last] = true

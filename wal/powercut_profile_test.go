@@ -20,6 +20,7 @@ type profile struct {
 	waits    bool           // the log is full at times
 	fullDisk bool           // the disk is full at times
 	release  bool           // cursors are released, and others opened
+	split    bool           // cursors are split, and one again later
 }
 
 func profiles() []profile {
@@ -37,6 +38,8 @@ func profiles() []profile {
 		{name: "block", o: with(wal.Block, tiny, 0), slow: 25 * time.Millisecond, items: 50, waits: true},
 		{name: "max_age", o: with("", 0, 30*time.Millisecond), slow: 15 * time.Millisecond, items: 60, why: wal.DroppedAge},
 		{name: "release", o: base, slow: time.Millisecond, items: 60, release: true},
+		{name: "split", o: base, slow: 2 * time.Millisecond, behind: 2, items: 60, split: true},
+		{name: "split, drop_oldest", o: with(wal.DropOldest, tiny, 0), slow: 4 * time.Millisecond, items: 60, why: wal.DroppedFull, split: true},
 		{name: "full disk", o: base, items: 30, waits: true, fullDisk: true},
 		{
 			name: "full disk, drop_oldest", o: with(wal.DropOldest, 0, 0), behind: 25, items: 40, why: wal.DroppedFull,
@@ -75,7 +78,7 @@ func (s *scene) fullAtTimes(rnd *rand.Rand) func(wal.Call) error {
 }
 
 // shown counts what the scenes of a profile had in them.
-type shown struct{ begun, freed, letters, dropped, refused, released, waited int }
+type shown struct{ begun, freed, letters, dropped, refused, released, splits, joined, waited int }
 
 func (n *shown) add(s *scene) {
 	begun, freed := s.rec.Segments()
@@ -97,11 +100,12 @@ func (n *shown) add(s *scene) {
 		n.dropped++
 	}
 	n.refused += len(s.h.refusals)
+	n.splits, n.joined = n.splits+int(s.splits.Load()), n.joined+int(s.joined.Load())
 	n.waited += int(s.waited.Load())
 }
 
 // enough tells whether the scenes were lively enough to prove something.
 func (n *shown) enough(p profile) bool {
 	return n.begun >= 4 && n.freed > 0 && n.letters > 0 && n.dropped > 0 == (p.why != 0) && n.refused > 0 == p.refuses &&
-		n.released > 0 == p.release && (n.waited > 0 || !p.waits)
+		n.released > 0 == p.release && n.splits > 1 == p.split && n.joined > 0 == p.split && (n.waited > 0 || !p.waits)
 }

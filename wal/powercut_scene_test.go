@@ -33,6 +33,10 @@ type scene struct {
 	state wal.State // after that
 	ended int       // mark after that
 
+	uplinks sync.WaitGroup
+	splits  atomic.Int64 // cursors that were split, and
+	joined  atomic.Int64 // that were one again
+
 	acks   atomic.Int64
 	fresh  atomic.Int64 // cursors that took the place of others
 	waited atomic.Int64 // Appends after which the log was full, and calls that found the disk full
@@ -74,11 +78,14 @@ func (s *scene) perform(dir string) {
 	s.h.restarted(s.rec.Mark())
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var uplinks, producers sync.WaitGroup
+	var producers sync.WaitGroup
 	for i, u := range slices.Clone(s.h.ups) {
 		rnd := rand.New(rand.NewPCG(s.rnd.Uint64(), uint64(i)))
-		if c := s.openCursor(u); c != nil {
-			uplinks.Go(func() { s.consume(ctx, c, u, rnd) })
+		if c := s.openCursor(u, wal.Oldest); c != nil {
+			if u.until > 0 {
+				c.Until(u.until)
+			}
+			s.uplinks.Go(func() { s.consume(ctx, c, u, rnd) })
 		}
 	}
 	for i, stream := range []string{"a", "b", "a"} {
@@ -90,7 +97,7 @@ func (s *scene) perform(dir string) {
 		s.after()
 	}
 	stop()
-	uplinks.Wait()
+	s.uplinks.Wait()
 	s.rec.Mend()
 	if err := l.Close(); err != nil && !s.mayFail(err) {
 		t.Errorf("Close: %v", err)
@@ -109,12 +116,12 @@ func (s *scene) mayFail(err error) bool {
 	return slices.ContainsFunc(s.may, func(e error) bool { return errors.Is(err, e) })
 }
 
-// openCursor opens the cursor of an uplink, or returns nil where it was released before.
-func (s *scene) openCursor(u *uplinkHistory) *wal.Cursor {
-	if u.released.start != 0 {
+// openCursor opens the cursor of an uplink, or returns nil where it was released or succeeded before.
+func (s *scene) openCursor(u *uplinkHistory, start wal.Start) *wal.Cursor {
+	if u.released.start != 0 || u.gone {
 		return nil
 	}
-	c, err := s.log.Cursor(u.uplink, u.stream, wal.Oldest)
+	c, err := s.log.Cursor(u.uplink, u.stream, start)
 	if err != nil {
 		if !s.mayFail(err) {
 			s.t.Errorf("Cursor: %v", err)
@@ -224,6 +231,10 @@ func (s *scene) consume(ctx context.Context, c *wal.Cursor, u *uplinkHistory, rn
 		recs, err := c.Read(patience, 1+rnd.IntN(20), 0)
 		enough()
 		idle := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+		if errors.Is(err, wal.ErrEnd) {
+			s.succeed(c, u)
+			return
+		}
 		if err != nil && !idle {
 			if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !s.mayFail(err) {
 				s.t.Errorf("Read: %v", err)
@@ -255,6 +266,9 @@ func (s *scene) consume(ctx context.Context, c *wal.Cursor, u *uplinkHistory, rn
 			c.Rewind()
 			held = nil
 		}
+		if s.p.split && reads%10 == 0 && len(held) > 0 {
+			s.split(ctx, c, u, rnd)
+		}
 		if s.p.release && u.uplink != "x" && reads%8 == 0 {
 			if c, u = s.replace(c, u); c == nil {
 				return
@@ -281,7 +295,52 @@ func (s *scene) replace(c *wal.Cursor, u *uplinkHistory) (*wal.Cursor, *uplinkHi
 	u.released = released
 	s.h.ups = append(s.h.ups, next)
 	s.h.mu.Unlock()
-	return s.openCursor(next), next
+	return s.openCursor(next, wal.Oldest), next
+}
+
+// split has a cursor end at the newest record, and another one begin there, where it is not split already.
+func (s *scene) split(ctx context.Context, c *wal.Cursor, u *uplinkHistory, rnd *rand.Rand) {
+	s.h.mu.Lock()
+	may := u.until == 0 && (u.first == nil || u.took.end > 0)
+	s.h.mu.Unlock()
+	if _, tail := c.Position(); !may || tail <= u.from {
+		return
+	}
+	after := c.Split()
+	next := &uplinkHistory{
+		uplink: wal.SplitName(u.owner(), after), stream: u.stream, from: after, outcomes: map[uint64]outcome{}, first: u,
+	}
+	s.h.mu.Lock()
+	u.until = after
+	s.h.ups = append(s.h.ups, next)
+	s.h.mu.Unlock()
+	second := s.openCursor(next, wal.After(after))
+	if second == nil {
+		c.Until(0)
+		return
+	}
+	s.splits.Add(1)
+	rnd = rand.New(rand.NewPCG(rnd.Uint64(), after))
+	s.uplinks.Go(func() { s.consume(ctx, second, next, rnd) })
+}
+
+// succeed gives the second cursor the name of the first one, which is through.
+func (s *scene) succeed(c *wal.Cursor, u *uplinkHistory) {
+	s.h.mu.Lock()
+	next := s.h.secondOf(u)
+	next.took.start = s.rec.Mark()
+	s.h.mu.Unlock()
+	c.Close()
+	if err := s.log.Succeed(u.owner(), u.stream, u.until); err != nil {
+		if !s.mayFail(err) {
+			s.t.Errorf("Succeed: %v", err)
+		}
+		return
+	}
+	s.h.mu.Lock()
+	next.took.end = s.rec.Mark()
+	s.h.mu.Unlock()
+	s.joined.Add(1)
 }
 
 // settle gives a record its outcome, and notes before and after.
@@ -348,13 +407,27 @@ func (s *scene) interrupt(cut int, v wal.Variant, dir string) *scene {
 		again.start, again.acked = max(0, was(it.start)), was(it.acked)
 		next.h.order = append(next.h.order, &again)
 	}
+	carried := map[*uplinkHistory]*uplinkHistory{}
 	for _, u := range s.h.ups {
-		name := u.uplink + " on " + u.stream
+		name := shown.names[u]
 		n := &uplinkHistory{
 			uplink: u.uplink, stream: u.stream, from: u.from, outcomes: map[uint64]outcome{}, settled: shown.cursors[name],
 		}
 		_, known := shown.cursors[name]
 		switch {
+		case u.gone, s.h.succeeded(u, shown.cursors, cut):
+			n.gone = true
+		case !known && u.first != nil:
+			continue // the power went before it was there
+		case known && u.first != nil && name != u.uplink+" on "+u.stream:
+			n.uplink = u.owner() // it has taken the name
+		case known && u.first != nil:
+			n.first = carried[u.first]
+			n.first.until = u.first.until
+		}
+		carried[u] = n
+		switch {
+		case n.gone:
 		case known && u.opened == 0:
 			t.Errorf("interrupted at %d, %q: the cursor of %s was never opened", cut, v, name)
 		case known:

@@ -105,7 +105,9 @@ func cutScene(t *testing.T, p profile, seed uint64, budget int, sum *shown) (poi
 	sum.add(s)
 	first := 0
 	for _, u := range s.h.ups {
-		first = max(first, u.opened)
+		if u.first == nil {
+			first = max(first, u.opened)
+		}
 	}
 	points, violations = s.cut(0, wal.Control{}, (budget+1)/2)
 	for _, v := range []wal.Variant{"", wal.Sectors, wal.Garbage} {

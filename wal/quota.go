@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A quota bounds what one stream may have waiting in the log: the bytes of its data that its slowest cursor has not passed,
+// A quota bounds what one stream may have waiting in the log: the bytes of its data that one of its cursors has not passed,
 // and that are queued. At its quota a stream is full for itself alone. What its cursors have passed in memory counts as
 // passed: a quota shares out the lane among the streams, and does not bound the disk, for which there is MaxBytes.
 
@@ -37,13 +37,13 @@ func (l *Log) quotaParts(b *Batch) []part {
 	return out
 }
 
-// heldLocked returns the bytes of a stream that wait for its slowest cursor.
+// heldLocked returns the bytes of a stream that wait for one of its cursors.
 func (l *Log) heldLocked(stream string) int64 {
 	n, ok := l.st.numbers[stream]
 	if !ok {
 		return 0
 	}
-	slowest, any := uint64(0), false
+	var waiting []stretch
 	for i := range l.ctl.cursors {
 		p := &l.ctl.cursors[i]
 		if l.st.cursors[p.id].stream != n {
@@ -55,14 +55,13 @@ func (l *Log) heldLocked(stream string) int64 {
 			seq = max(seq, c.win.done)
 			c.mu.Unlock()
 		}
-		if !any || seq < slowest {
-			slowest, any = seq, true
-		}
+		waiting = addStretch(waiting, stretch{seq, l.st.end(p.id, l.ctl.tails[n].seq)})
 	}
-	if !any {
-		return 0
+	var sum uint64
+	for _, s := range waiting {
+		sum += l.ends.of(n).bytesOf(s, l.ctl.tails[n])
 	}
-	return int64(l.lagLocked(n, slowest).Bytes)
+	return int64(sum)
 }
 
 // overQuotaLocked tells which stream's quota keeps a batch out, or "".
@@ -197,31 +196,57 @@ func (t *txn) keepQuotas() (raised bool) {
 		if !ok || int(n) >= len(l.ctl.tails) {
 			continue
 		}
-		slowest, ok := t.slowest(n)
 		quota := uint64(l.o.Quotas[name])
-		end := t.ctl.tails[n].bytes
-		if !ok || end-l.ends.of(n).bytesAt(slowest, l.ctl.tails[n]) <= quota {
+		waiting := t.waiting(n)
+		if len(waiting) == 0 {
 			continue
 		}
-		to := l.ends.of(n).seqAt(end-min(end, quota-quota/4), l.ctl.tails[n])
-		if to.seq <= slowest {
+		was, ends := l.ctl.tails[n], l.ends.of(n)
+		sum := t.ctl.tails[n].bytes - was.bytes // what this commit appends
+		for _, s := range waiting {
+			sum += ends.bytesOf(s, was)
+		}
+		if sum <= quota {
+			continue
+		}
+		to, gone := tooMuch(waiting, sum-(quota-quota/4), ends, was)
+		if len(gone) == 0 {
 			continue
 		}
 		t.raiseStream(n, to)
-		t.drop(n, slowest+1, to.seq, DroppedFull)
+		for _, s := range gone {
+			t.drop(n, s.after+1, s.last, DroppedFull)
+		}
 		raised = true
 	}
 	return raised
 }
 
-// slowest returns where the slowest cursor of a stream stands in this commit.
-func (t *txn) slowest(stream uint32) (seq uint64, ok bool) {
+// waiting returns what the log has of a stream before this commit that a cursor has not passed.
+func (t *txn) waiting(stream uint32) (list []stretch) {
 	for i := range t.ctl.cursors {
-		if p := &t.ctl.cursors[i]; t.streamOf(p.id) == stream && (!ok || p.seq < seq) {
-			seq, ok = p.seq, true
+		if p := &t.ctl.cursors[i]; t.streamOf(p.id) == stream {
+			list = addStretch(list, stretch{p.seq, t.l.st.end(p.id, t.l.ctl.tails[stream].seq)})
 		}
 	}
-	return seq, ok
+	return list
+}
+
+// tooMuch returns the oldest records that wait with so many bytes, and where they end.
+func tooMuch(waiting []stretch, bytes uint64, ends streamEnds, was tail) (to streamEnd, gone []stretch) {
+	for _, s := range waiting {
+		if has := ends.bytesOf(s, was); has < bytes {
+			bytes -= has
+			gone, to = append(gone, s), ends.at(s.last, was)
+			continue
+		}
+		if part := ends.seqAt(ends.bytesAt(s.after, was)+bytes, was); part.seq > s.after {
+			part.seq = min(part.seq, s.last)
+			gone, to = append(gone, stretch{s.after, part.seq}), part
+		}
+		break
+	}
+	return to, gone
 }
 
 // streamOf returns the stream of a cursor, which this commit may have made.

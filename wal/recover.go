@@ -55,7 +55,8 @@ func (l *Log) recoverFiles() error {
 			return err
 		}
 		l.segs = append(l.segs, &segment{
-			path: path, number: n, base: sum.header.base, first: sum.header.first, bytes: sum.bytes, disk: onDisk(info),
+			version: sum.header.version,
+			path:    path, number: n, base: sum.header.base, first: sum.header.first, bytes: sum.bytes, disk: onDisk(info),
 			created: sum.header.created, newest: sum.control.newest, hollow: sum.header.hollow,
 		})
 		l.ends.note(&sum.control)
@@ -76,12 +77,12 @@ func (l *Log) recoverFiles() error {
 		return err
 	}
 	a.active = true
-	if last.header.version == formatVersion {
+	if last.header.version >= versionBlocks {
 		if l.layout, err = loadLayout(a.db, &l.unpacker); err != nil {
 			return fmt.Errorf("%s: %w", a.path, err)
 		}
 	}
-	if last.header.version < formatVersion {
+	if last.header.version < versionBlocks {
 		// What this program writes does not belong into a segment that says otherwise.
 		if err := l.rotate(); err != nil {
 			return err
@@ -223,26 +224,26 @@ func (l *Log) create() error {
 func (l *Log) raiseMissing() error {
 	oldest := l.segs[0]
 	var t *txn
-	lowest := map[uint32]uint64{}
+	gone := map[uint32][]stretch{}
 	for i := range l.ctl.cursors {
 		stream := l.st.cursors[l.ctl.cursors[i].id].stream
 		if int(stream) >= len(oldest.first) || l.ctl.cursors[i].seq >= oldest.first[stream] {
 			continue
 		}
 		if t == nil {
-			t = l.begin()
+			t = l.begin(false)
 		}
 		p := &t.ctl.cursors[i]
-		if low, ok := lowest[stream]; !ok || p.seq < low {
-			lowest[stream] = p.seq
-		}
+		gone[stream] = addStretch(gone[stream], stretch{p.seq, l.st.end(p.id, oldest.first[stream])})
 		p.seq, p.pos, p.runs = oldest.first[stream], max(p.pos, oldest.base-1), nil
 	}
 	if t == nil {
 		return nil
 	}
-	for stream, from := range lowest {
-		t.drop(stream, from+1, oldest.first[stream], DroppedMissing)
+	for stream, list := range gone {
+		for _, s := range list {
+			t.drop(stream, s.after+1, s.last, DroppedMissing)
+		}
 	}
 	return t.commit()
 }

@@ -110,7 +110,8 @@ type salvage struct {
 	st       store
 	from     uint64 // number of the segment that it is in
 	endKnown bool
-	lowest   map[uint32]uint64 // by stream with cursors: up to where all of them have passed
+	lowest   map[uint32]uint64    // by stream with cursors: up to where all of them have passed
+	waiting  map[uint32][]stretch // by stream with cursors: what one of them has not passed
 
 	seqs    []uint64 // newest sequence by stream, where the chain has come to
 	gaps    []jump   // what is missing in it

@@ -59,8 +59,7 @@ func (s *salvage) conclude() {
 	ranges := dropRanges(&s.st)
 	for _, g := range joined(s.gaps) {
 		name := s.st.names[g.stream]
-		// What every cursor has passed was lost for nobody, and what was counted once is not counted again.
-		for _, part := range without(jump{g.stream, max(g.first, s.lowest[g.stream]+1), g.last}, name, ranges) {
+		for _, part := range s.missed(g, name, ranges) {
 			r := DropRange{Stream: name, First: part.first, Last: part.last, When: s.now, Why: DroppedDamaged}
 			s.r.Lost = append(s.r.Lost, r)
 			s.ctl.tails[g.stream].dropped += part.last - part.first + 1
@@ -72,6 +71,19 @@ func (s *salvage) conclude() {
 		_ = s.st.apply(Change{Key: numberedKey(keyRange, s.st.ranges[0])})
 	}
 	s.moveCursors()
+}
+
+// missed returns what of a gap is a loss: what every cursor has passed was lost for nobody, and what was counted once is not
+// counted again.
+func (s *salvage) missed(g jump, name string, ranges []DropRange) (parts []jump) {
+	waiting, ok := s.waiting[g.stream]
+	if !ok {
+		return without(g, name, ranges)
+	}
+	for _, w := range waiting {
+		parts = append(parts, without(jump{g.stream, max(g.first, w.after+1), min(g.last, w.last)}, name, ranges)...)
+	}
+	return parts
 }
 
 // moveCursors holds the cursors within the log. One that is guessed begins at the oldest record. One of an older commit may

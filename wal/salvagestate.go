@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -57,13 +58,14 @@ func (s *salvage) choose() error {
 	}
 	s.r.CursorsAt = s.ctl.last
 	s.name()
-	s.lowest = map[uint32]uint64{}
+	s.lowest, s.waiting = map[uint32]uint64{}, map[uint32][]stretch{}
 	for i := range s.ctl.cursors {
 		p := &s.ctl.cursors[i]
 		n := s.st.cursors[p.id].stream
 		if low, ok := s.lowest[n]; !ok || p.seq < low {
 			s.lowest[n] = p.seq
 		}
+		s.waiting[n] = addStretch(s.waiting[n], stretch{p.seq, s.st.end(p.id, math.MaxUint64)})
 	}
 	return nil
 }

@@ -57,7 +57,8 @@ type segment struct {
 	base   uint64   // position of its first record
 	first  []uint64 // sequence of the newest record before base, by stream
 
-	created int64 // when it was begun, by the wall clock
+	created int64  // when it was begun, by the wall clock
+	version uint64 // of the format
 
 	// The committer alone changes these, under Log.mu.
 	bytes  int64 // used of the file
@@ -148,7 +149,8 @@ func createSegment(dir string, o *Options, from spare, h header, c control, stat
 		return nil, errors.Join(fmt.Errorf("create segment: %w", err), db.Close())
 	}
 	return &segment{
-		path: path, number: h.number, base: h.base, first: h.first, created: h.created, bytes: used, empty: used, disk: from.disk,
+		version: formatVersion,
+		path:    path, number: h.number, base: h.base, first: h.first, created: h.created, bytes: used, empty: used, disk: from.disk,
 		db: db, handle: file, active: true,
 	}, nil
 }

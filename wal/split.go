@@ -109,6 +109,56 @@ func (l *Log) Succeed(uplink, stream string, seq uint64) error {
 	return nil
 }
 
+// splitEnds returns where the first cursor of each split ends, by its number.
+func splitEnds(cursors map[uint32]cursorName) map[uint32]uint64 {
+	var out map[uint32]uint64
+	for _, second := range cursors {
+		uplink, after, ok := ParseSplit(second.uplink)
+		if !ok {
+			continue
+		}
+		for id, first := range cursors {
+			if first == (cursorName{uplink, second.stream}) {
+				if out == nil {
+					out = map[uint32]uint64{}
+				}
+				out[id] = after
+			}
+		}
+	}
+	return out
+}
+
+// end returns seq, or the record that a cursor ends at where that comes before.
+func (s *store) end(cursor uint32, seq uint64) uint64 {
+	if until, ok := s.until[cursor]; ok {
+		return min(until, seq)
+	}
+	return seq
+}
+
+// stretch is the records behind one, up to another.
+type stretch struct{ after, last uint64 }
+
+// addStretch adds what a cursor has before it to what others have, which is in order and without overlap.
+func addStretch(list []stretch, s stretch) []stretch {
+	if s.last <= s.after {
+		return list
+	}
+	var out []stretch
+	for i, o := range list {
+		switch {
+		case o.last < s.after:
+			out = append(out, o)
+		case s.last < o.after:
+			return append(append(out, s), list[i:]...)
+		default:
+			s = stretch{min(s.after, o.after), max(s.last, o.last)}
+		}
+	}
+	return append(out, s)
+}
+
 // endSplits gives the first cursor of each split its end, and a lag that goes no further.
 func endSplits(cursors []CursorInfo) {
 	for _, second := range cursors {

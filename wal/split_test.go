@@ -174,3 +174,136 @@ func TestAFirstCursorThatIsNotThroughIsNotSucceeded(t *testing.T) {
 		t.Errorf("%d cursors, want both", n)
 	}
 }
+
+// TestASplitCountsOnlyWhatNobodyHas: the backlog's cursor has nothing to do with what lies behind its end. What the other one has
+// passed there is neither waiting for anybody nor dropped when it goes.
+func TestASplitCountsOnlyWhatNobodyHas(t *testing.T) {
+	const size = 4000
+	lane := wal.Options{SegmentBytes: 4 * small, MaxBytes: 2 << 20, Full: wal.DropOldest}
+	quota := wal.Options{SegmentBytes: 4 * small, Full: wal.DropOldest, Quotas: map[string]int64{"s": 800_000}}
+	for _, test := range []struct {
+		name  string
+		o     wal.Options
+		stuck int // record from which on the second cursor gets no outcome; 0 for none
+	}{
+		{"a full lane, new records flow", lane, 0},
+		{"a full lane, new records are stuck too", lane, 150},
+		{"a quota, new records flow", quota, 0},
+		{"a quota, new records are stuck too", quota, 150},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := open(t, t.TempDir(), test.o)
+			first := cursor(t, l, "u", "s")
+			must(t, put(t, l, batch("s", 1, 100, size)))
+			first.Done(expect(t, first, "s", 1, 30, size)...)
+			after := first.Split()
+			second, err := l.Cursor(wal.SplitName("u", after), "s", wal.After(after))
+			must(t, err)
+			for n := 101; n <= 1200; n += 10 {
+				must(t, put(t, l, batch("s", n, n+9, size)))
+				if test.stuck == 0 || n < test.stuck {
+					second.Done(expect(t, second, "s", n, n+9, size)...)
+				}
+			}
+			flush := func() { must(t, put(t, l, wal.Batch{State: []wal.Change{{Key: "flush", Value: []byte{1}}}})) }
+			flush()
+			if test.stuck == 0 && l.Stats().Bytes > 5<<18 {
+				t.Errorf("%d bytes are on the disk, want the backlog and the newest segment", l.Stats().Bytes)
+			}
+			dropped := map[uint64]int{}
+			for _, r := range l.Stats().Ranges {
+				for seq := r.First; seq <= r.Last; seq++ {
+					dropped[seq]++
+				}
+			}
+			was, _ := second.Position()
+			mayGo := func(seq uint64) bool { return seq > 30 && seq <= 100 || test.stuck > 0 && seq > 150 && seq <= was }
+			for seq := uint64(1); seq <= 1200; seq++ {
+				want := 0
+				if test.stuck > 0 && mayGo(seq) {
+					want = 1
+				}
+				if dropped[seq] != want {
+					t.Fatalf("record %d is counted as dropped %d times, want %d; ranges %+v", seq, dropped[seq], want, l.Stats().Ranges)
+				}
+			}
+			s := streamStats(t, l, "s")
+			if s.Dropped != uint64(len(dropped)) {
+				t.Errorf("%d records are counted as dropped, %d are in ranges", s.Dropped, len(dropped))
+			}
+			if test.stuck > 0 && len(dropped) < 300 {
+				t.Errorf("%d records were dropped, want most of them", len(dropped))
+			}
+			if test.stuck == 0 && s.Waiting != 70*size {
+				t.Errorf("%d bytes wait, want the %d of the backlog", s.Waiting, 70*size)
+			}
+			if test.stuck == 0 {
+				first.Rewind()
+				first.Done(expect(t, first, "s", 31, 100, size)...)
+			}
+			if _, err := first.Read(t.Context(), 10, 0); !errors.Is(err, wal.ErrEnd) {
+				t.Errorf("Read at the end = %v, want ErrEnd", err)
+			}
+			first.Close()
+			must(t, l.Succeed("u", "s", after))
+			second.Done(expect(t, second, "s", int(was)+1, 1200, size)...)
+			flush()
+			if got := l.Stats(); got.Streams[0].Dropped != uint64(len(dropped)) || l.Cursors()[0].Lag.Records != 0 {
+				t.Errorf("%d records dropped at the end, want %d; cursors %+v", got.Streams[0].Dropped, len(dropped), l.Cursors())
+			}
+		})
+	}
+}
+
+// TestWhatIsTakenFromASplitLogIsALossOnlyForWhoLacksIt: files are removed, or damaged and salvaged.
+func TestWhatIsTakenFromASplitLogIsALossOnlyForWhoLacksIt(t *testing.T) {
+	o := wal.Options{SegmentBytes: small}
+	for _, test := range []struct {
+		name string
+		harm func(dir string)
+	}{
+		{"the oldest files are gone", func(dir string) {
+			for _, f := range segments(t, dir)[:8] {
+				must(t, os.Remove(f))
+			}
+		}},
+		{"a file is damaged", func(dir string) {
+			for _, n := range []int{0, 6} {
+				f := segments(t, dir)[n]
+				b, err := os.ReadFile(f)
+				must(t, err)
+				clear(b[8192:])
+				must(t, os.WriteFile(f, b, 0o600))
+			}
+			_, err := wal.Salvage(dir, wal.SalvageOptions{Options: o}, nil)
+			must(t, err)
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			l := open(t, dir, o)
+			first := cursor(t, l, "u", "s")
+			must(t, put(t, l, batch("s", 1, 100, 1000)))
+			first.Done(expect(t, first, "s", 1, 30, 1000)...)
+			second, err := l.Cursor(wal.SplitName("u", first.Split()), "s", wal.After(100))
+			must(t, err)
+			for n := 101; n <= 800; n += 10 {
+				must(t, put(t, l, batch("s", n, n+9, 1000)))
+				second.Done(expect(t, second, "s", n, n+9, 1000)...)
+			}
+			closeLog(t, l)
+			test.harm(dir)
+			l = open(t, dir, o)
+			lost := uint64(0)
+			for _, r := range l.Stats().Ranges {
+				if r.First <= 30 || r.Last > 100 {
+					t.Errorf("%+v is counted, want nothing but records of the backlog, 31 to 100", r)
+				}
+				lost += r.Last - r.First + 1
+			}
+			if dropped := l.Stats().Streams[0].Dropped; lost == 0 || dropped != lost {
+				t.Errorf("%d records are counted, %d are in ranges, want some", dropped, lost)
+			}
+		})
+	}
+}

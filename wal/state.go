@@ -46,7 +46,9 @@ type DeadLetter struct {
 	Driver   string
 	Attempts int
 
-	gone bool // counted only: too many came before a commit could be made
+	gone   bool   // counted only: too many came before a commit could be made
+	cursor uint32 // that refused it, and the record's position; known until it is stored
+	pos    uint64
 }
 
 // Refusal says why an uplink refused a record for good.
@@ -94,7 +96,8 @@ type DropRange struct {
 	Why         DropReason
 }
 
-func encodeLetter(l *DeadLetter) []byte {
+// encodeLetter writes a letter for a segment of a version.
+func encodeLetter(l *DeadLetter, version uint64) []byte {
 	b := appendBytes(nil, l.Uplink)
 	b = appendBytes(b, l.Stream)
 	b = binary.AppendUvarint(b, l.Seq)
@@ -102,7 +105,7 @@ func encodeLetter(l *DeadLetter) []byte {
 	b = binary.AppendVarint(b, nanos(l.Refused))
 	b = appendBytes(b, l.Reason)
 	b = appendBytes(b, l.Data)
-	if l.Driver == "" && l.Attempts == 0 {
+	if version < versionLetters || l.Driver == "" && l.Attempts == 0 {
 		return b
 	}
 	b = binary.AppendUvarint(b, uint64(max(l.Attempts, 0)))
@@ -174,7 +177,8 @@ type store struct {
 	names       []string
 	numbers     map[string]uint32
 	cursors     map[uint32]cursorName
-	letters     []uint64 // numbers, oldest first
+	until       map[uint32]uint64 // by the first cursor of a split: the record that it ends at
+	letters     []uint64          // numbers, oldest first
 	letterIDs   map[letterID]uint64
 	ranges      []uint64 // numbers, oldest first
 	told        map[uint32]uint64
@@ -270,10 +274,12 @@ func (s *store) index(ch Change, old []byte) error {
 		id := d.uint32()
 		if ch.Value == nil {
 			delete(s.cursors, id)
+			s.until = splitEnds(s.cursors)
 			return d.end("cursor id")
 		}
 		v := decoder{b: ch.Value, err: d.end("cursor id")}
 		s.cursors[id] = cursorName{stream: v.uint32(), uplink: string(v.b)}
+		s.until = splitEnds(s.cursors)
 		v.b = nil
 		return v.end("cursor name")
 	case keyLetter:

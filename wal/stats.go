@@ -43,6 +43,7 @@ type Stats struct {
 	DeadLetters     int
 	LastLetter      uint64 // number of the newest dead letter there ever was
 	DeadLettersLost uint64 // dead letters that went because there were too many, since it began
+	LettersWaiting  int    // dead letters for which the full disk has no room yet; their records stay in the log
 	StateBytes      int
 }
 
@@ -53,7 +54,7 @@ type StreamStats struct {
 	Bytes   uint64 // of their data
 	Dropped uint64 // went before every cursor had passed them
 	Refused uint64 // never got a number, because the lane or the stream's quota was full
-	Waiting uint64 // bytes of data that its slowest cursor has not passed, and that are queued
+	Waiting uint64 // bytes of data that one of its cursors has not passed, and that are queued
 	Quota   int64  // bound of Waiting; 0 without one
 	Full    bool   // at its quota, while the lane has room
 }
@@ -83,7 +84,8 @@ func (l *Log) Stats() Stats {
 		State: StateOK, Err: l.noSpace, Epoch: l.epoch, Bytes: l.usedLocked(), Disk: l.diskLocked(), MaxBytes: l.o.MaxBytes, Segments: len(l.segs),
 		Commits: l.counts.commits, Written: l.counts.written, Refused: l.refused,
 		DeadLetters: len(l.st.letters), LastLetter: l.ctl.letters, DeadLettersLost: l.ctl.lost, StateBytes: l.st.bytes,
-		Streams: streamStats(&l.ctl, &l.st), Ranges: dropRanges(&l.st),
+		LettersWaiting: len(l.waitingLetters),
+		Streams:        streamStats(&l.ctl, &l.st), Ranges: dropRanges(&l.st),
 		Flash: l.counts.flash, WrittenEver: l.ctl.written, FlashEver: l.ctl.flash, Held: l.heldOnDiskLocked(),
 	}
 	for i := range s.Streams {
@@ -242,14 +244,15 @@ func (l *Log) isOpen(id uint32) bool {
 // change makes a commit with what fn does to it, and waits. fn runs on the committer, again when the disk was full.
 func (l *Log) change(fn func(*txn)) error {
 	done := make(chan error, 1)
-	if err := l.queueChange(fn, done); err != nil {
+	if err := l.queueChange(fn, false, done); err != nil {
 		return err
 	}
 	return <-done
 }
 
-// queueChange has the next commit do fn; done, which has room for it, gets what comes of that.
-func (l *Log) queueChange(fn func(*txn), done chan<- error) error {
+// queueChange has the next commit do fn, one that makes all outcomes durable where it settles; done, which has room for it, gets
+// what comes of that.
+func (l *Log) queueChange(fn func(*txn), settles bool, done chan<- error) error {
 	l.mu.Lock()
 	switch {
 	case l.closing:
@@ -259,7 +262,7 @@ func (l *Log) queueChange(fn func(*txn), done chan<- error) error {
 		defer l.mu.Unlock()
 		return l.err
 	}
-	l.pushLocked(&item{change: fn, done: func(err error) { done <- err }})
+	l.pushLocked(&item{change: fn, settles: settles, done: func(err error) { done <- err }})
 	l.mu.Unlock()
 	l.wake()
 	return nil

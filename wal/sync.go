@@ -7,7 +7,7 @@ import "context"
 func (c *Cursor) Sync(ctx context.Context) error {
 	done := make(chan error, 1)
 	// A commit takes what the cursors know after it has taken what waits, so the one with this has it all.
-	if err := c.l.queueChange(func(*txn) {}, done); err != nil {
+	if err := c.l.queueChange(func(*txn) {}, true, done); err != nil {
 		return err
 	}
 	select {
@@ -30,7 +30,8 @@ func (c *Cursor) Refused(from, to uint64) bool {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
 	for seq := from + 1; seq <= to; seq++ {
-		if _, kept := c.l.st.letterIDs[letterID{owner, c.name, seq}]; !kept && !fresh[seq] {
+		id := letterID{owner, c.name, seq}
+		if _, kept := c.l.st.letterIDs[id]; !kept && !fresh[seq] && !c.l.waitingLetters[id] {
 			return false
 		}
 	}

@@ -18,8 +18,8 @@ var clockSet = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 func (l *Log) needed(i int) bool {
 	for j := range l.ctl.cursors {
 		p := &l.ctl.cursors[j]
-		first, last := l.span(i, l.st.cursors[p.id].stream)
-		if last > first && last > p.seq {
+		before, last := l.span(i, l.st.cursors[p.id].stream)
+		if last = l.st.end(p.id, last); last > before && last > p.seq {
 			return true
 		}
 	}
@@ -127,7 +127,7 @@ func (l *Log) dropOldest(why DropReason) (bool, error) {
 // raise moves the cursors past the oldest segment and counts what at least one of them had not passed.
 func (t *txn) raise(why DropReason) {
 	l := t.l
-	lowest := map[uint32]uint64{}
+	gone := map[uint32][]stretch{}
 	for i := range t.ctl.cursors {
 		p := &t.ctl.cursors[i]
 		stream := l.st.cursors[p.id].stream
@@ -135,16 +135,14 @@ func (t *txn) raise(why DropReason) {
 		if last <= before || last <= p.seq {
 			continue
 		}
-		from := max(p.seq, before)
-		if low, ok := lowest[stream]; !ok || from < low {
-			lowest[stream] = from
-		}
+		gone[stream] = addStretch(gone[stream], stretch{max(p.seq, before), l.st.end(p.id, last)})
 		p.runs = shiftRuns(p.runs, last-p.seq)
 		p.seq, p.pos = last, max(p.pos, l.segs[1].base-1)
 	}
-	for stream, from := range lowest {
-		_, last := l.span(0, stream)
-		t.drop(stream, from+1, last, why)
+	for stream, list := range gone {
+		for _, s := range list {
+			t.drop(stream, s.after+1, s.last, why)
+		}
 	}
 }
 
@@ -225,18 +223,42 @@ func (l *Log) outOfSpace(items []*item, cause error) (again bool, err error) {
 			}
 		}
 	}
-	// Cursors go on, and with them the freeing of space: they need no new pages. Dead letters may; where there is no
-	// room for them they are lost, and counted, because holding the cursors for them would fill the disk for good.
+	// Cursors go on, and with them the freeing of space: they need no new pages. Dead letters may; where there is no room for
+	// them they wait (letters.go), and what is not about outcomes goes without them.
 	err = l.commitItems(nil)
-	if n := len(l.held); isNoSpace(err) && n > 0 {
-		l.log.Warn("dead letters were lost, no room", "dir", l.dir, "count", n)
-		l.held, l.heldLost = nil, l.heldLost+uint64(n)
-		err = l.commitItems(nil)
+	if isNoSpace(err) && len(l.held) > 0 {
+		err = l.commitWithoutLetters()
 	}
 	if err != nil && !isNoSpace(err) {
 		return false, err
 	}
 	return false, nil
+}
+
+// commitWithoutLetters writes the cursors, as far as no dead letter waits, and what opens, releases and purges.
+func (l *Log) commitWithoutLetters() error {
+	l.mu.Lock()
+	var some, rest []*item
+	for _, it := range l.pending {
+		if it.change != nil && !it.settles {
+			some = append(some, it)
+		} else {
+			rest = append(rest, it)
+		}
+	}
+	l.inflight, l.pending = some, rest
+	l.mu.Unlock()
+	err := l.commitAll(some, true)
+	if err == nil {
+		l.finish(some)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.inflight, l.pending = nil, slices.Concat(some, rest)
+	}
+	l.stuck = slices.ContainsFunc(l.pending, func(it *item) bool { return it.change != nil })
+	return err
 }
 
 // refuseBatches fails what waits with ErrFull.

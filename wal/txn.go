@@ -9,16 +9,17 @@ import (
 // txn is one commit in the making: what will be written, and what will then hold in memory. Nothing of the log changes
 // until publish.
 type txn struct {
-	l       *Log
-	base    uint64 // position of its first record
-	ctl     control
-	entries []entry
-	changes []Change
-	letters []DeadLetter
-	fresh   map[string]uint32 // streams that this commit numbers
-	names   map[uint32]cursorName
-	closed  []*Cursor // cursors that were closed and are now written for the last time
-	now     time.Time
+	l           *Log
+	base        uint64 // position of its first record
+	ctl         control
+	entries     []entry
+	changes     []Change
+	letters     []DeadLetter
+	lettersWait bool              // they are not in it
+	fresh       map[string]uint32 // streams that this commit numbers
+	names       map[uint32]cursorName
+	closed      []*Cursor // cursors that were closed and are now written for the last time
+	now         time.Time
 
 	dropped  []owedGap         // ranges that this commit drops
 	gaps     map[uint32]uint64 // gap records that it has, by stream
@@ -30,8 +31,8 @@ type txn struct {
 	purged   map[uint64]bool   // dead letters that go
 }
 
-// begin starts a commit with where the cursors stand now, and their new dead letters.
-func (l *Log) begin() *txn {
+// begin starts a commit with where the cursors stand now, and their new dead letters, or without them where those have to wait for room.
+func (l *Log) begin(lettersWait bool) *txn {
 	l.moved.Store(false)
 	l.hurry.Store(false)
 	l.mu.Lock()
@@ -44,7 +45,6 @@ func (l *Log) begin() *txn {
 	t.ctl.tails = slices.Clone(l.ctl.tails)
 	t.ctl.cursors = slices.Clone(l.ctl.cursors)
 	t.ctl.refused = refused
-	t.ctl.lost += l.heldLost
 	letters := l.held
 	l.held = nil
 	for _, c := range cursors {
@@ -64,7 +64,14 @@ func (l *Log) begin() *txn {
 			p.pos = max(p.pos, l.ctl.last)
 		}
 	}
-	t.letters = letters
+	if t.lettersWait = lettersWait; lettersWait {
+		l.await(letters)
+		t.holdBack(l.held)
+		t.closed = nil // they are not written for the last time
+	} else {
+		t.letters = letters
+	}
+	t.ctl.lost += l.heldLost
 	t.keepLetters()
 	t.takeRefusals()
 	return t
@@ -152,7 +159,7 @@ func (t *txn) keepLetters() {
 		}
 		seen[id] = true
 		t.ctl.letters++
-		p := pair{numberedKey(keyLetter, t.ctl.letters), encodeLetter(d)}
+		p := pair{numberedKey(keyLetter, t.ctl.letters), encodeLetter(d, t.l.active().version)}
 		size += pairSize(p.key, p.value)
 		fresh = append(fresh, p)
 	}
@@ -209,11 +216,16 @@ func (t *txn) commit() error {
 	t.ctl.stateSum, t.ctl.written, t.ctl.flash = l.st.sumAfter(t.changes), l.ctl.written, l.ctl.flash
 	size, written, err := l.writeActive(&where, &after, t)
 	if err != nil {
-		l.held = t.letters
+		if !t.lettersWait {
+			l.held = t.letters
+		}
 		l.moved.Store(true)
 		return err
 	}
 	t.publish(blocks, after, size, written)
+	if !t.lettersWait && len(t.letters) > 0 {
+		l.setWaiting(nil)
+	}
 	t.logDropped()
 	return nil
 }

@@ -86,6 +86,7 @@ func uplinksSection(list []uplinkView) g.Node {
 			note("trouble", u.Error),
 			g.If(u.Limit != "", note("trouble warning", "It "+u.Limit+".")),
 			h.Dl(
+				figure("", "Promise", u.Promise),
 				row("", "Last confirmation", lastAck(u.LastAck)),
 				row("", "Confirmed", g.Text(u.Acked+" "), h.I(g.Text(u.Rate+"/s"))),
 				g.If(u.Next.isSet(), row("", "Next try", g.Text("in "), until(u.Next))),

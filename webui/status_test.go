@@ -55,10 +55,10 @@ func busy() control.Status {
 		},
 		Uplinks: []control.Uplink{
 			{
-				Name: "cloud", Driver: "kafka", Stream: "plant", State: control.Waiting, Since: at, Error: "no route", NextTry: at.Add(4 * time.Second),
+				Name: "cloud", Driver: "kafka", Stream: "plant", Delivery: "exactly_once", Order: "strict", State: control.Waiting, Since: at, Error: "no route", NextTry: at.Add(4 * time.Second),
 				LastAck: at.Add(-2 * time.Hour), Acked: 900, Backlog: control.Backlog{Records: 1, Bytes: 212, Age: 2 * time.Hour}, DeadLetters: 3,
 			},
-			{Name: "room", Driver: "nats", Stream: "alarms", State: control.Sending, Rate: 0.4},
+			{Name: "room", Driver: "nats", Stream: "alarms", Delivery: "at_least_once", Order: "key", State: control.Sending, Rate: 0.4},
 			{Name: "room", Driver: "nats", Stream: "plant", State: control.Stopped, Error: "the lane has stopped"},
 		},
 		Flash: control.Flash{Budget: 10e12, Years: 5, Written: 214e9, PerDay: 3.1e9, Lasts: 8 * 8766 * time.Hour},

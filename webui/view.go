@@ -75,6 +75,7 @@ type uplinkView struct {
 	Backlog              backlogView
 	DeadLetters, Held    string
 	Limit, Quota, Older  string
+	Promise              string
 }
 
 type streamView struct {
@@ -217,7 +218,7 @@ func viewUplink(u *control.Uplink, now time.Time) uplinkView {
 	v := uplinkView{
 		Name: u.Name, Driver: u.Driver, Stream: u.Stream,
 		State: string(u.State), Since: moment{u.Since, now}, LastAck: moment{u.LastAck, now},
-		Error: u.Error, Rate: rateText(u.Rate), Acked: control.CountText(u.Acked), Backlog: viewBacklog(u.Backlog),
+		Promise: promiseText(u.Delivery, u.Order), Error: u.Error, Rate: rateText(u.Rate), Acked: control.CountText(u.Acked), Backlog: viewBacklog(u.Backlog),
 	}
 	switch u.State {
 	case control.Sending:
@@ -248,6 +249,21 @@ func viewUplink(u *control.Uplink, now time.Time) uplinkView {
 		v.Held = control.CountText(u.Held)
 	}
 	return v
+}
+
+// promiseText says in words what is promised of a stream's records: exactly once, in order.
+func promiseText(delivery, order string) string {
+	if delivery == "" {
+		return ""
+	}
+	text := strings.ReplaceAll(delivery, "_", " ")
+	switch order {
+	case "key":
+		return text + ", in order by key"
+	case "none":
+		return text + ", in any order"
+	}
+	return text + ", in order"
 }
 
 func viewStream(st *control.Stream) streamView {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"edgegateway/pipeline"
 	"edgegateway/uplink"
@@ -66,7 +67,7 @@ func (g *gateway) resend(ctx context.Context, l *laneRun, letters []wal.DeadLett
 	}
 	k := g.again[i]
 	for i := range letters {
-		if err := g.isPassed(&letters[i]); err != nil {
+		if err := g.isPassed(ctx, &letters[i]); err != nil {
 			return 0, err
 		}
 	}
@@ -109,19 +110,39 @@ func (g *gateway) resend(ctx context.Context, l *laneRun, letters []wal.DeadLett
 	return sent, failed
 }
 
-// isPassed refuses to send a dead letter again while the far cursor may not have passed it: with exactly_once, until the uplink that
-// was refused is connected again after a kill. Without its letter the record would count as lost there, and be sent once more.
-func (g *gateway) isPassed(d *wal.DeadLetter) error {
+// isPassed refuses to take a dead letter away while the far cursor may not have passed it: with exactly_once, until the uplink that
+// was refused is connected again after a restart. Without its letter the record would count as lost there, and be sent once more.
+func (g *gateway) isPassed(ctx context.Context, d *wal.DeadLetter) error {
 	for _, k := range g.allLinks() {
 		if k.uplink != d.Uplink || k.stream != d.Stream || k.promise.Delivery != uplink.ExactlyOnce {
 			continue
 		}
-		if r := k.runs(); r == nil || r.Status().State != uplink.Sending {
-			return fmt.Errorf("uplink %s is not connected for stream %s, and with exactly_once its far cursor has to pass a dead letter before it is sent again "+
-				"(mend or resume the uplink first)", d.Uplink, d.Stream)
+		if !passes(ctx, k, d.Seq) {
+			return fmt.Errorf("%s stays: with exactly_once the far cursor has to pass a dead letter before it goes, and uplink %s has not been connected for "+
+				"stream %s since (mend or resume the uplink first)", letterName(d), d.Uplink, d.Stream)
 		}
 	}
 	return nil
+}
+
+// passes reports whether the far cursor has passed a record. Where the uplink is at work it may be about to.
+func passes(ctx context.Context, k *linkRun, seq uint64) bool {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	for {
+		r := k.runs()
+		if r == nil || r.Passed(seq) {
+			return r != nil
+		}
+		if r.Status().State != uplink.Sending {
+			return false
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // againBatch is what sends a dead letter again.

@@ -77,6 +77,9 @@ func TestCommandLine(t *testing.T) {
 		{"no command", nil, exitUsage, "usage: edge-gateway"},
 		{"an unknown command", []string{"rnu"}, exitUsage, `there is no command "rnu"`},
 		{"too few arguments", []string{"check"}, exitUsage, "want 1 arguments, got 0"},
+		{"an empty argument", []string{"pause", ""}, exitUsage, "argument 1 is empty"},
+		{"no command about dead letters", []string{"deadletters"}, exitUsage, "deadletters purge"},
+		{"an unknown command about dead letters", []string{"deadletters", "eat"}, exitUsage, "want list, show, resend or purge"},
 		{"an unknown flag", []string{"run", "-x"}, exitUsage, "flag provided but not defined"},
 		{"a missing config", []string{"run", "-c", "testdata/none.yaml"}, exitIO, "testdata/none.yaml: no such file"},
 		{"a folder as config", []string{"check", "testdata"}, exitOther, "want a regular file"},
@@ -104,5 +107,25 @@ func TestHashPassword(t *testing.T) {
 	}
 	if hash := strings.TrimSpace(stdout.String()); !strings.HasPrefix(hash, "$") || strings.Contains(hash, "horse") {
 		t.Errorf("hash = %q", hash)
+	}
+}
+
+// Help is about one command, and does nothing else: `run -help` once started the gateway.
+func TestHelpOfEachCommand(t *testing.T) {
+	for _, name := range []string{
+		"run", "check", "schema", "inspect", "verify", "salvage", "export", "status", "deadletters", "pause", "resume", "release", "choose", "probe",
+		"hash-password",
+	} {
+		for _, args := range [][]string{{name, "-help"}, {name, "--help"}, {name, "-h"}, {"help", name}} {
+			var stdout, stderr bytes.Buffer
+			code := command(t.Context(), args, strings.NewReader("secret\n"), &stdout, &stderr)
+			if code != exitOK || stderr.Len() > 0 || !strings.Contains(stdout.String(), "  edge-gateway "+name) || strings.Contains(stdout.String(), "version") {
+				t.Errorf("%v: exit code %d, stderr %q, stdout:\n%s", args, code, stderr.String(), stdout.String())
+			}
+		}
+	}
+	var stdout, stderr bytes.Buffer
+	if code := command(t.Context(), []string{"deadletters", "purge", "--help"}, nil, &stdout, &stderr); code != exitOK || !strings.Contains(stdout.String(), "-before") {
+		t.Errorf("exit code %d, stdout:\n%s", code, stdout.String())
 	}
 }

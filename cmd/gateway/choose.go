@@ -24,8 +24,8 @@ type chooseRequest struct {
 	Choice string `json:"choice"`
 }
 
-// leaveChoice leaves a choice where the uplink takes it at its next try.
-func leaveChoice(c *Config, uplinkName, stream string, choice uplink.Choice) error {
+// checkChoice refuses what names no uplink, stream or choice.
+func checkChoice(c *Config, uplinkName, stream string, choice uplink.Choice) error {
 	s, ok := c.Streams[baseStream(stream)]
 	switch {
 	case !ok || stream != baseStream(stream) && stream != againStream(stream, uplinkName):
@@ -34,6 +34,14 @@ func leaveChoice(c *Config, uplinkName, stream string, choice uplink.Choice) err
 		return fmt.Errorf("stream %s does not go to an uplink %q (it goes to %s)", stream, uplinkName, strings.Join(s.Uplinks, ", "))
 	case choice != uplink.Resume && choice != uplink.Restart:
 		return fmt.Errorf("unknown choice %q (want %s or %s)", choice, uplink.Resume, uplink.Restart)
+	}
+	return nil
+}
+
+// leaveChoice leaves a choice where the uplink takes it at its next try.
+func leaveChoice(c *Config, uplinkName, stream string, choice uplink.Choice) error {
+	if err := checkChoice(c, uplinkName, stream, choice); err != nil {
+		return err
 	}
 	path := choicePath(c.Gateway.StateDir, stream, uplinkName)
 	if err := os.WriteFile(path, []byte(string(choice)+"\n"), 0o644); err != nil { //nolint:gosec // the gateway's user must be able to read what root wrote

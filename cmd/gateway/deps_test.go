@@ -60,7 +60,9 @@ var owners = []string{
 	"uplink/pulsar: (*link).together",
 	"uplink/pulsar: (*notes).listen",   // exactSession.Close waits; what gives the topic up ends with the library's timeout
 	"uplink/pulsar: (*notes).readFrom", // link.hangUp waits
-	"uplink/redis: (*session).Send",    // session.Close waits
+	"uplink/redis: (*sentinels).master",
+	"uplink/redis: (*session).connect", // session.Close waits
+	"uplink/redis: (*session).launch",  // session.Close waits
 	"wal: (*Log).prepare",              // the committer waits, at the latest in end
 	"wal: Open",                        // Log.Close waits
 	"webui: (*Server).Run",

@@ -22,7 +22,7 @@ func TestTheExamplesInTheDocsAreRight(t *testing.T) {
 		pages = append(pages, found...)
 	}
 	dir := t.TempDir()
-	for _, name := range []string{"nats-password", "kafka.password", "redis.password", "pulsar.token"} {
+	for _, name := range []string{"nats-password", "kafka.password", "redis.password", "sentinel.password", "pulsar.token"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("secret\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -195,17 +195,23 @@ func (g *gateway) resendLetters(ctx context.Context, c *letterChoice) (letterCou
 	})
 }
 
-func (g *gateway) purgeLetters(c *letterChoice) (letterCount, error) {
+func (g *gateway) purgeLetters(ctx context.Context, c *letterChoice) (letterCount, error) {
 	return g.eachLane(c, func(l *laneRun, letters []wal.DeadLetter) (int, error) {
 		log, err := l.opened()
 		if log == nil {
 			return 0, err
 		}
 		numbers := make([]uint64, 0, len(letters))
+		var stay error
 		for i := range letters {
+			if err := g.isPassed(ctx, &letters[i]); err != nil {
+				stay = cmp.Or(stay, err) // one says it for all
+				continue
+			}
 			numbers = append(numbers, letters[i].Number)
 		}
-		return log.Purge(numbers)
+		n, err := log.Purge(numbers)
+		return n, errors.Join(err, stay)
 	})
 }
 
@@ -216,6 +222,9 @@ func (g *gateway) eachLane(c *letterChoice, do func(*laneRun, []wal.DeadLetter) 
 	g.lettersMu.Lock()
 	defer g.lettersMu.Unlock()
 	found := g.lettersOf(c)
+	if len(found) == 0 && c.All {
+		return letterCount{}, g.isThere(c.Uplink, c.Stream)
+	}
 	var all []wal.DeadLetter
 	for _, letters := range found {
 		all = append(all, letters...)

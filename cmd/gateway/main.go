@@ -7,6 +7,7 @@
 //	edge-gateway verify DIR        read all of a log and list what is wrong with it
 //	edge-gateway salvage DIR       make a damaged log one that opens, and say what that costs
 //	edge-gateway export DIR        write the records of a stream as JSON lines
+//	edge-gateway status            show how a running gateway's uplinks do
 //	edge-gateway deadletters …     list, show, send again and purge what far brokers refused for good
 //	edge-gateway pause UPLINK      hold an uplink's records back; resume lets them go again
 //	edge-gateway release UPLINK    give up what the log keeps for an uplink that was taken out of the config
@@ -30,6 +31,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -47,6 +49,8 @@ const (
 	exitIO      = 4 // a file or folder cannot be read or written
 	exitLocked  = 5 // another process has the log
 	exitConfig  = 6 // mistakes in the config file
+
+	exitHelp = -1 // help was asked for, and given: exitOK for the caller
 )
 
 const defaultConfig = "/etc/edge-gateway/gateway.yaml"
@@ -61,21 +65,47 @@ const usage = `usage: edge-gateway COMMAND
   salvage [-dry-run] DIR           make a damaged log one that opens, and say what that costs
   export -stream NAME [-from N] [-to N] [-out FILE] DIR
                                    write the records of a stream as JSON lines
+  status [-json]                   show how the uplinks do, and what needs a person
   deadletters list [-json] [UPLINK [STREAM]]
                                    list what far brokers refused for good
-  deadletters show ID              show one of them whole
-  deadletters resend ID…           send them again; -all [UPLINK [STREAM]] for all
-  deadletters purge ID…            give them up; -all [-before TIME] [UPLINK [STREAM]] for all
+  deadletters show [-json] ID      show one of them whole
+  deadletters resend [-json] ID…   send them again; -all [UPLINK [STREAM]] for all
+  deadletters purge [-json] ID…    give them up; -all [-before TIME] [UPLINK [STREAM]] for all
   pause UPLINK                     hold its records back in the log, also over a restart
   resume UPLINK                    let them go again
-  release [-yes] UPLINK [STREAM]   give up what the log keeps for an uplink that is not in the config any more
+  release [-yes] [-json] UPLINK [STREAM]
+                                   give up what the log keeps for an uplink that is not in the config any more
   choose UPLINK STREAM resume|restart
                                    say what to believe where a far cursor does not fit the log
-  probe [-stream NAME] UPLINK      try an uplink out and say in plain words what is wrong
-                                   these take -c FILE, the config file of the gateway
+  probe [-stream NAME] [-json] UPLINK
+                                   try an uplink out and say in plain words what is wrong
   hash-password                    read a password, print its hash for the config
   version                          print the version
+  help COMMAND                     say more of a command
+
+The commands from status to probe take -c FILE, the config file of the gateway.
+Exit codes: 0 done, 1 not done, 2 wrong command line, 3 damaged log, 4 file cannot be read or written, 5 log in use, 6 mistakes in the config.
 `
+
+// usageOf returns what usage says of a command.
+func usageOf(name string) string {
+	var b strings.Builder
+	b.WriteString("usage:\n")
+	mine := false
+	for line := range strings.Lines(usage) {
+		switch words := strings.Fields(line); {
+		case strings.HasPrefix(line, "   "): // goes on
+		case strings.HasPrefix(line, "  "):
+			mine = words[0] == name
+		default:
+			mine = false
+		}
+		if mine {
+			b.WriteString(strings.Replace(line, "  "+name, "  edge-gateway "+name, 1))
+		}
+	}
+	return b.String()
+}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -86,12 +116,30 @@ func main() {
 
 // command runs one command line and returns the exit code.
 func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if len(args) > 1 && args[0] == "help" {
+		args = []string{args[1], "-help"}
+	}
+	code := dispatch(ctx, args, stdin, stdout, stderr)
+	if code == exitHelp {
+		return exitOK
+	}
+	return code
+}
+
+func dispatch(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, usage)
 		return exitUsage
 	}
 	flags := flag.NewFlagSet("edge-gateway "+args[0], flag.ContinueOnError)
 	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		if slices.ContainsFunc(args[1:], isHelp) {
+			flags.SetOutput(stdout)
+		}
+		fmt.Fprint(flags.Output(), usageOf(args[0]))
+		flags.PrintDefaults()
+	}
 	var err error
 	switch args[0] {
 	case "run":
@@ -144,7 +192,7 @@ func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 			return code
 		}
 		err = export(flags.Arg(0), sel, *out, stdout, stderr)
-	case "deadletters", "pause", "resume", "release", "choose", "probe":
+	case "status", "deadletters", "pause", "resume", "release", "choose", "probe":
 		o := operator{flags: flags, args: args[1:], stdout: stdout, stderr: stderr}
 		var code int
 		if code, err = o.run(ctx, args[0]); code != exitOK {
@@ -173,6 +221,10 @@ func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	return code
 }
 
+func isHelp(arg string) bool {
+	return strings.TrimLeft(arg, "-") == "help" || arg == "-h" || arg == "--h"
+}
+
 // parse reads a command's flags, before and behind its arguments, of which it wants so many.
 func parse(flags *flag.FlagSet, args []string, want int, stderr io.Writer) int {
 	return parseRange(flags, args, want, want, stderr)
@@ -184,7 +236,7 @@ func parseRange(flags *flag.FlagSet, args []string, least, most int, stderr io.W
 	for {
 		if err := flags.Parse(args); err != nil {
 			if errors.Is(err, flag.ErrHelp) {
-				return exitOK
+				return exitHelp
 			}
 			return exitUsage
 		}
@@ -201,7 +253,12 @@ func parseRange(flags *flag.FlagSet, args []string, least, most int, stderr io.W
 		if most > least {
 			want = fmt.Sprintf("%d to %d", least, most)
 		}
-		fmt.Fprintf(stderr, "%s: want %s arguments, got %d\n%s", flags.Name(), want, n, usage)
+		_, name, _ := strings.Cut(flags.Name(), " ")
+		fmt.Fprintf(stderr, "%s: want %s arguments, got %d\n%s", flags.Name(), want, n, usageOf(name))
+		return exitUsage
+	}
+	if i := slices.Index(flags.Args(), ""); i >= 0 {
+		fmt.Fprintf(stderr, "%s: argument %d is empty\n", flags.Name(), i+1)
 		return exitUsage
 	}
 	return exitOK

@@ -42,13 +42,13 @@ func (p *pauseFile) has(uplinkName string) bool {
 }
 
 // set makes it durable that an uplink is paused, or is not.
-func (p *pauseFile) set(uplinkName string, paused bool) error {
+func (p *pauseFile) set(uplinkName string, paused bool) (changed bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	names := slices.Clone(p.names)
 	switch i, found := slices.BinarySearch(names, uplinkName); {
 	case found == paused:
-		return nil
+		return false, nil
 	case paused:
 		names = slices.Insert(names, i, uplinkName)
 	default:
@@ -59,19 +59,36 @@ func (p *pauseFile) set(uplinkName string, paused bool) error {
 		text = ""
 	}
 	if err := writeDurably(p.path, []byte(text)); err != nil {
-		return err
+		return false, err
 	}
 	p.names = names
+	return true, nil
+}
+
+// pauseAnswer is the answer to pause and resume.
+type pauseAnswer struct {
+	Changed bool `json:"changed"`
+}
+
+// isThere says that the config has no such uplink, or no such stream that goes to it. Empty is any.
+func (g *gateway) isThere(uplinkName, stream string) error {
+	if _, ok := g.config.Uplinks[uplinkName]; uplinkName != "" && !ok {
+		return fmt.Errorf("there is no uplink %q (%s), and no dead letter of one", uplinkName, have(g.config.Uplinks))
+	}
+	if _, ok := g.config.Streams[baseStream(stream)]; stream != "" && !ok {
+		return fmt.Errorf("there is no stream %q (%s), and no dead letter of one", stream, have(g.config.Streams))
+	}
 	return nil
 }
 
 // pause holds the records of an uplink back, or lets them go again. It is remembered before it is done.
-func (g *gateway) pause(uplinkName string, paused bool) error {
+func (g *gateway) pause(uplinkName string, paused bool) (pauseAnswer, error) {
 	if _, ok := g.config.Uplinks[uplinkName]; !ok {
-		return fmt.Errorf("there is no uplink %q (%s)", uplinkName, have(g.config.Uplinks))
+		return pauseAnswer{}, fmt.Errorf("there is no uplink %q (%s)", uplinkName, have(g.config.Uplinks))
 	}
-	if err := g.pauses.set(uplinkName, paused); err != nil {
-		return err
+	changed, err := g.pauses.set(uplinkName, paused)
+	if err != nil {
+		return pauseAnswer{}, err
 	}
 	for _, k := range g.allLinks() {
 		r := k.runs()
@@ -83,7 +100,7 @@ func (g *gateway) pause(uplinkName string, paused bool) error {
 			r.Resume()
 		}
 	}
-	return nil
+	return pauseAnswer{changed}, nil
 }
 
 // reconnect has the uplink's sessions begin anew, with what they sign in with now.
@@ -170,15 +187,37 @@ func (g *gateway) removedCursors(log *wal.Log) []wal.CursorInfo {
 	return slices.DeleteFunc(log.Cursors(), func(c wal.CursorInfo) bool { return g.isConfigured(c.Uplink, c.Stream) })
 }
 
-// choose leaves an operator's choice for a far cursor and has the uplink try again at once.
+// choose leaves an operator's choice for a far cursor and has the uplink try again at once. Where nothing is to be chosen it is refused:
+// it would wait, and be followed the next time that there is.
 func (g *gateway) choose(uplinkName, stream string, choice uplink.Choice) error {
-	if err := leaveChoice(g.config, uplinkName, stream, choice); err != nil {
+	if err := checkChoice(g.config, uplinkName, stream, choice); err != nil {
 		return err
 	}
 	for _, k := range g.allLinks() {
-		if r := k.runs(); r != nil && k.uplink == uplinkName && k.stream == stream {
-			r.Reconnect()
+		r := k.runs()
+		if r == nil || k.uplink != uplinkName || k.stream != stream {
+			continue
 		}
+		switch choices := r.Status().Choices; {
+		case len(choices) == 0:
+			return fmt.Errorf("uplink %s of stream %s does not ask for a choice, so there is nothing to choose (its status says when it does)", uplinkName, stream)
+		case !slices.Contains(choices, choice):
+			return fmt.Errorf("uplink %s of stream %s cannot %s: %s (want %s)", uplinkName, stream, choice, r.Status().Error, joined(choices))
+		}
+		if err := leaveChoice(g.config, uplinkName, stream, choice); err != nil {
+			return err
+		}
+		r.Reconnect()
+		return nil
 	}
-	return nil
+	return fmt.Errorf("uplink %s of stream %s does not run now: its lane is not open", uplinkName, stream)
+}
+
+// joined lists choices as a person would.
+func joined(choices []uplink.Choice) string {
+	words := make([]string, len(choices))
+	for i, c := range choices {
+		words[i] = string(c)
+	}
+	return strings.Join(words, " or ")
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"edgegateway/control"
 	"edgegateway/uplink"
 	"edgegateway/wal"
 )
@@ -38,17 +38,20 @@ func (o *operator) run(ctx context.Context, name string) (code int, err error) {
 		if code := o.parse(1, 1); code != exitOK {
 			return code, nil
 		}
-		err = o.ask(ctx, http.MethodPost, "/v1/uplinks/"+url.PathEscape(o.flags.Arg(0))+"/"+name, nil, &done{})
-		if errors.Is(err, errNotRunning) {
-			err = fmt.Errorf("%w (start it first; it remembers over a restart what is paused)", err)
+		return exitOK, o.pause(ctx, name)
+	case "status":
+		asJSON := o.flags.Bool("json", false, "print JSON")
+		if code := o.parse(0, 0); code != exitOK {
+			return code, nil
 		}
-		return exitOK, err
+		return exitOK, o.status(ctx, *asJSON)
 	case "release":
 		yes := o.flags.Bool("yes", false, "do it; without this the command says what would be given up")
+		asJSON := o.flags.Bool("json", false, "print JSON")
 		if code := o.parse(1, 2); code != exitOK {
 			return code, nil
 		}
-		return exitOK, o.release(ctx, *yes)
+		return exitOK, o.release(ctx, *yes, *asJSON)
 	case "choose":
 		if code := o.parse(3, 3); code != exitOK {
 			return code, nil
@@ -56,10 +59,11 @@ func (o *operator) run(ctx context.Context, name string) (code int, err error) {
 		return exitOK, o.choose(ctx)
 	default:
 		stream := o.flags.String("stream", "", "`name` of the stream to try; all streams of the uplink where it is missing")
+		asJSON := o.flags.Bool("json", false, "print JSON, a line for each step")
 		if code := o.parse(1, 1); code != exitOK {
 			return code, nil
 		}
-		return exitOK, probe(ctx, o.file, o.flags.Arg(0), *stream, o.stdout)
+		return exitOK, probe(ctx, o.file, o.flags.Arg(0), *stream, *asJSON, o.stdout)
 	}
 }
 
@@ -76,20 +80,42 @@ func (o *operator) ask(ctx context.Context, method, path string, request, answer
 	return askGateway(ctx, dir, method, path, request, answer)
 }
 
-func (o *operator) choose(ctx context.Context) error {
-	uplinkName, q := o.flags.Arg(0), chooseRequest{o.flags.Arg(1), o.flags.Arg(2)}
-	err := o.ask(ctx, http.MethodPost, "/v1/uplinks/"+url.PathEscape(uplinkName)+"/choose", q, &done{})
-	if !errors.Is(err, errNotRunning) {
-		return err
+func (o *operator) pause(ctx context.Context, verb string) error {
+	var answer pauseAnswer
+	err := o.ask(ctx, http.MethodPost, "/v1/uplinks/"+url.PathEscape(o.flags.Arg(0))+"/"+verb, nil, &answer)
+	if errors.Is(err, errNotRunning) {
+		return fmt.Errorf("%w (start it first; it remembers over a restart what is paused)", err)
 	}
-	c, err := loadConfig(o.file)
 	if err != nil {
 		return err
 	}
-	return leaveChoice(c, uplinkName, q.Stream, uplink.Choice(q.Choice))
+	said := map[string]string{"pause": "is paused: its records wait in the log", "resume": "is not paused"}[verb]
+	if !answer.Changed {
+		said += " (it was so before)"
+	}
+	_, err = fmt.Fprintf(o.stdout, "uplink %s %s\n", o.flags.Arg(0), said)
+	return err
 }
 
-func (o *operator) release(ctx context.Context, yes bool) error {
+func (o *operator) choose(ctx context.Context) error {
+	uplinkName, q := o.flags.Arg(0), chooseRequest{o.flags.Arg(1), o.flags.Arg(2)}
+	err := o.ask(ctx, http.MethodPost, "/v1/uplinks/"+url.PathEscape(uplinkName)+"/choose", q, &done{})
+	said := "the uplink tries again with it now"
+	if errors.Is(err, errNotRunning) {
+		var c *Config
+		if c, err = loadConfig(o.file); err == nil {
+			err = leaveChoice(c, uplinkName, q.Stream, uplink.Choice(q.Choice))
+			said = "the gateway does not run; it is followed at the next start, if there is something to choose then, and forgotten otherwise"
+		}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(o.stdout, "%s is chosen for uplink %s of stream %s: %s\n", q.Choice, uplinkName, q.Stream, said)
+	return err
+}
+
+func (o *operator) release(ctx context.Context, yes, asJSON bool) error {
 	q := releaseRequest{Stream: o.flags.Arg(1), Yes: yes}
 	var answer releaseAnswer
 	err := o.ask(ctx, http.MethodPost, "/v1/uplinks/"+url.PathEscape(o.flags.Arg(0))+"/release", q, &answer)
@@ -98,6 +124,12 @@ func (o *operator) release(ctx context.Context, yes bool) error {
 	}
 	if err != nil {
 		return err
+	}
+	if asJSON {
+		if err := printJSON(o.stdout, answer); err != nil {
+			return err
+		}
+		answer.Cursors = nil // they are printed
 	}
 	said := "would be given up"
 	if yes {
@@ -118,14 +150,18 @@ func (o *operator) release(ctx context.Context, yes bool) error {
 // deadletters runs one of the commands about dead letters.
 func (o *operator) deadletters(ctx context.Context) (code int, err error) {
 	if len(o.args) == 0 {
-		fmt.Fprint(o.stderr, usage)
+		fmt.Fprint(o.stderr, usageOf("deadletters"))
 		return exitUsage, nil
 	}
 	verb := o.args[0]
 	o.args = o.args[1:]
+	if isHelp(verb) {
+		fmt.Fprint(o.stdout, usageOf("deadletters"))
+		return exitHelp, nil
+	}
+	asJSON := o.flags.Bool("json", false, "print JSON")
 	switch verb {
 	case "list":
-		asJSON := o.flags.Bool("json", false, "print JSON")
 		if code := o.parse(0, 2); code != exitOK {
 			return code, nil
 		}
@@ -134,7 +170,7 @@ func (o *operator) deadletters(ctx context.Context) (code int, err error) {
 		if code := o.parse(1, 1); code != exitOK {
 			return code, nil
 		}
-		return exitOK, o.showLetter(ctx)
+		return exitOK, o.showLetter(ctx, *asJSON)
 	case "resend", "purge":
 		var c letterChoice
 		before := ""
@@ -145,13 +181,13 @@ func (o *operator) deadletters(ctx context.Context) (code int, err error) {
 		if code := o.parse(0, manyArguments); code != exitOK {
 			return code, nil
 		}
-		return exitOK, o.workOnLetters(ctx, verb, &c, before)
+		return exitOK, o.workOnLetters(ctx, verb, &c, before, *asJSON)
 	}
 	fmt.Fprintf(o.stderr, "edge-gateway deadletters: there is no command %q (want list, show, resend or purge)\n", verb)
 	return exitUsage, nil
 }
 
-func (o *operator) workOnLetters(ctx context.Context, verb string, c *letterChoice, before string) error {
+func (o *operator) workOnLetters(ctx context.Context, verb string, c *letterChoice, before string, asJSON bool) error {
 	c.IDs = o.flags.Args()
 	if c.All {
 		if len(c.IDs) > 2 {
@@ -176,7 +212,16 @@ func (o *operator) workOnLetters(ctx context.Context, verb string, c *letterChoi
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(o.stdout, "%d %s\n", count.Count, map[string]string{"resend": "given to the log to be sent again", "purge": "purged"}[verb])
+	if asJSON {
+		if err := printJSON(o.stdout, count); err != nil {
+			return err
+		}
+	} else {
+		said := map[string]string{"resend": "given to the log to be sent again", "purge": "purged"}[verb]
+		if _, err := fmt.Fprintf(o.stdout, "%d %s\n", count.Count, said); err != nil {
+			return err
+		}
+	}
 	if count.Error != "" {
 		return errors.New(count.Error)
 	}
@@ -216,9 +261,7 @@ func (o *operator) listLetters(ctx context.Context, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		e := json.NewEncoder(o.stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(list)
+		return printJSON(o.stdout, list)
 	}
 	if len(list.Letters) > 0 {
 		t := tabwriter.NewWriter(o.stdout, 0, 0, 2, ' ', 0)
@@ -230,7 +273,7 @@ func (o *operator) listLetters(ctx context.Context, asJSON bool) error {
 			return err
 		}
 	}
-	fmt.Fprintf(o.stdout, "%d dead letters", len(list.Letters))
+	fmt.Fprint(o.stdout, control.CountOf(uint64(len(list.Letters)), "dead letter"))
 	if list.Lost > 0 {
 		fmt.Fprintf(o.stdout, "; %d older ones went because there were too many", list.Lost)
 	}
@@ -238,7 +281,7 @@ func (o *operator) listLetters(ctx context.Context, asJSON bool) error {
 	return err
 }
 
-func (o *operator) showLetter(ctx context.Context) error {
+func (o *operator) showLetter(ctx context.Context, asJSON bool) error {
 	id := o.flags.Arg(0)
 	c := letterChoice{IDs: []string{id}}
 	if err := c.check(); err != nil {
@@ -264,6 +307,9 @@ func (o *operator) showLetter(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	if asJSON {
+		return printJSON(o.stdout, info)
 	}
 	fmt.Fprintf(o.stdout, "id        %s\nstored    %s\nrefused   %s\ndriver    %s\nattempts  %s\nlane      %s\nbytes     %d\nreason    %s\n",
 		info.ID, timeText(info.Time), timeText(info.Refused), dash(info.Driver), countText(info.Attempts), info.Lane, info.Bytes, info.Reason)

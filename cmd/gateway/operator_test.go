@@ -246,7 +246,7 @@ func TestARefusedRecordIsSentAgainOnce(t *testing.T) {
 			eventually(t, "the others arrive", func() bool { return len(natsMessages(t, server.Addr, "", "")) == 2 })
 
 			if text := s.call(exitOK, "deadletters", "list", "far"); !regexp.MustCompile(`far/main/2 .* nats +1 +205\d\d .*max_payload`).MatchString(text) ||
-				!strings.Contains(text, "1 dead letters") {
+				!strings.Contains(text, "1 dead letter\n") {
 				t.Errorf("list says:\n%s", text)
 			}
 			if text := s.call(exitOK, "deadletters", "show", "far/main/2"); !strings.Contains(text, big) || !strings.Contains(text, `"topic":"b"`) ||
@@ -256,8 +256,10 @@ func TestARefusedRecordIsSentAgainOnce(t *testing.T) {
 			s.call(exitOther, "deadletters", "show", "far/main/3")
 			s.call(exitOther, "deadletters", "resend", "far/main/2", "far/main/7")
 			s.call(exitOther, "deadletters", "resend")
-			if got := s.letters("near"); len(got) != 0 {
-				t.Errorf("dead letters of another uplink: %v", got)
+			for _, args := range [][]string{{"list", "near"}, {"list", "far", "mian"}, {"purge", "-all", "near"}, {"resend", "-all", "far", "mian"}} {
+				if text := s.call(exitOther, append([]string{"deadletters"}, args...)...); !strings.Contains(text, "(there is ") {
+					t.Errorf("%v says %s, want what there is", args, text)
+				}
 			}
 
 			// Refused again: a dead letter of the stream that sends again, and so the second time too.
@@ -272,10 +274,16 @@ func TestARefusedRecordIsSentAgainOnce(t *testing.T) {
 			}
 
 			server.Stop()
-			if delivery == "exactly_once" {
-				eventually(t, "it is noticed", func() bool { return s.g.again[0].runs().Status().State == uplink.Waiting })
-				if text := s.call(exitOther, "deadletters", "resend", "far/main!far/2"); !strings.Contains(text, "is not connected") {
-					t.Errorf("a resend whose far cursor is not known: %s", text)
+			if delivery == "exactly_once" { // after a restart it is not known whether the far cursor has passed it
+				s.stop()
+				s.start()
+				for _, verb := range []string{"resend", "purge"} {
+					if text := s.call(exitOther, "deadletters", verb, "far/main!far/2"); !strings.Contains(text, "has not been connected") {
+						t.Errorf("%s while the far cursor is not known: %s", verb, text)
+					}
+				}
+				if text := s.call(exitOther, "deadletters", "purge", "-all"); !strings.Contains(text, "0 purged") || !strings.Contains(text, "far/main!far/2 stays") {
+					t.Errorf("purge of all while the far cursor is not known: %s", text)
 				}
 			}
 			server.SetSettings("")
@@ -359,7 +367,7 @@ func TestAResendThatTheDiskRefusesLosesNothing(t *testing.T) {
 	s.put("a", strings.Repeat("x", 20<<10))
 	s.lettersBecome("far/main/1")
 	server.Stop()
-	s.call(exitOK, "deadletters", "purge", "-all", "near")
+	s.call(exitOther, "deadletters", "purge", "-all", "near")
 	// The uplink of the letters is started, and its cursor made, while the disk is well.
 	if err := s.g.start(s.g.lane(defaultLane).running, s.g.again[0]); err != nil {
 		t.Fatal(err)
@@ -576,6 +584,17 @@ func TestAChoiceTakesEffectAtOnceWhereTheGatewayRuns(t *testing.T) {
 	eventually(t, "the far cursor does not fit", func() bool {
 		return strings.Contains(s.g.gather().Uplinks[0].Error, "an old copy of the gateway's disk")
 	})
+	eventually(t, "the picture has it", func() bool {
+		return slices.ContainsFunc(s.g.monitor.Status().Problems, func(p control.Problem) bool { return p.Severity == control.Error })
+	})
+	if text := s.call(exitOther, "status"); !strings.Contains(text, "an old copy of the gateway's disk") || !strings.Contains(text, "error: uplink far: ") {
+		t.Errorf("status says:\n%s", text)
+	}
+	var info statusInfo
+	if text := s.call(exitOK, "status", "-json"); json.Unmarshal([]byte(text), &info) != nil || len(info.Uplinks) != 1 || info.Uplinks[0].Uplink != "far" ||
+		info.Uplinks[0].State == "sending" || !slices.Equal(info.Uplinks[0].Choices, []string{"restart", "resume"}) || len(info.Problems) == 0 {
+		t.Errorf("status -json says:\n%s", text)
+	}
 	next := s.g.gather().Uplinks[0].NextTry
 	s.call(exitOther, "choose", "far", "other", "restart")
 	s.call(exitOK, "choose", "far", "main", "restart")
@@ -585,6 +604,9 @@ func TestAChoiceTakesEffectAtOnceWhereTheGatewayRuns(t *testing.T) {
 	}
 	s.put("c", "3")
 	eventually(t, "records flow", func() bool { return len(natsMessages(t, server.Addr, "", "")) == 3 })
+	if text := s.call(exitOther, "choose", "far", "main", "restart"); !strings.Contains(text, "does not ask for a choice") {
+		t.Errorf("a choice where there is nothing to choose: %s", text)
+	}
 }
 
 func TestProbeTellsByItsExitCode(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,12 +17,21 @@ import (
 // probeTimeout bounds a probe, so that somebody at the keyboard gets an answer.
 const probeTimeout = 30 * time.Second
 
+// probeStep is a step of a probe as JSON.
+type probeStep struct {
+	Stream string `json:"stream"`
+	Step   string `json:"step"`
+	OK     bool   `json:"ok"`
+	Note   string `json:"note,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
 // errProbe says that a probe has found something; what it is was printed.
 var errProbe = errors.New("the uplink does not work as it is")
 
 // probe tries an uplink out as the config file has it and prints each step. The gateway may run or not: nothing of it is used,
 // and nothing that it does is disturbed.
-func probe(ctx context.Context, file, uplinkName, stream string, w io.Writer) error {
+func probe(ctx context.Context, file, uplinkName, stream string, asJSON bool, w io.Writer) error {
 	c, err := loadConfig(file)
 	if err != nil {
 		return err
@@ -51,15 +61,21 @@ func probe(ctx context.Context, file, uplinkName, stream string, w io.Writer) er
 	failed := false
 	for _, name := range streams {
 		s := c.Streams[name]
-		if len(streams) > 1 {
+		if len(streams) > 1 && !asJSON {
 			fmt.Fprintf(w, "stream %s\n", name)
 		}
 		prober.Probe(ctx, uplink.Env{
 			Gateway: c.Gateway.ID, Stream: name, Uplink: uplinkName, Promise: s.promise(), Log: slog.New(slog.DiscardHandler),
 		}, func(step uplink.Step) {
+			failed = failed || step.Err != nil
 			switch {
+			case asJSON:
+				printed := probeStep{Stream: name, Step: step.Name, OK: step.Err == nil, Note: step.Note}
+				if step.Err != nil {
+					printed.Error = step.Err.Error()
+				}
+				_ = json.NewEncoder(w).Encode(printed) // the exit code tells the outcome anyway
 			case step.Err != nil:
-				failed = true
 				fmt.Fprintf(w, "FAIL %s: %v\n", step.Name, step.Err)
 			case step.Note != "":
 				fmt.Fprintf(w, "ok   %s: %s\n", step.Name, step.Note)

@@ -17,6 +17,7 @@ type carrier interface {
 	Resume()
 	Reconnect()
 	Status() uplink.Status
+	Passed(seq uint64) bool
 }
 
 // limiters makes the bounds of each uplink, which all its streams share.

@@ -98,8 +98,13 @@ func (g *gateway) socketHandler() http.Handler {
 			_ = json.NewEncoder(w).Encode(value) // the command has gone away
 		})
 	}
+	handle("GET /v1/status", func(*http.Request) (any, error) { return g.statusInfo(), nil })
 	handle("GET /v1/deadletters", func(r *http.Request) (any, error) {
-		return g.listLetters(r.FormValue("uplink"), r.FormValue("stream")), nil
+		list := g.listLetters(r.FormValue("uplink"), r.FormValue("stream"))
+		if len(list.Letters) > 0 {
+			return list, nil
+		}
+		return list, g.isThere(r.FormValue("uplink"), r.FormValue("stream"))
 	})
 	handle("GET /v1/deadletter", func(r *http.Request) (any, error) { return g.showLetter(r.FormValue("id")) })
 	handle("POST /v1/deadletters/resend", func(r *http.Request) (any, error) {
@@ -114,10 +119,10 @@ func (g *gateway) socketHandler() http.Handler {
 		if err := readBody(r, &c); err != nil {
 			return nil, err
 		}
-		return g.purgeLetters(&c)
+		return g.purgeLetters(r.Context(), &c)
 	})
-	handle("POST /v1/uplinks/{uplink}/pause", func(r *http.Request) (any, error) { return done{}, g.pause(r.PathValue("uplink"), true) })
-	handle("POST /v1/uplinks/{uplink}/resume", func(r *http.Request) (any, error) { return done{}, g.pause(r.PathValue("uplink"), false) })
+	handle("POST /v1/uplinks/{uplink}/pause", func(r *http.Request) (any, error) { return g.pause(r.PathValue("uplink"), true) })
+	handle("POST /v1/uplinks/{uplink}/resume", func(r *http.Request) (any, error) { return g.pause(r.PathValue("uplink"), false) })
 	handle("POST /v1/uplinks/{uplink}/release", func(r *http.Request) (any, error) {
 		var q releaseRequest
 		if err := readBody(r, &q); err != nil {

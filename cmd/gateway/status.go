@@ -153,7 +153,7 @@ func laneStatus(l *laneRun) (control.Lane, wal.Stats) {
 		s.Error = st.Err.Error()
 	}
 	s.Epoch, s.Bytes, s.Segments, s.Commits, s.Refused = st.Epoch, st.Bytes, st.Segments, st.Commits, st.Refused
-	s.Written, s.Flash, s.Held, s.LettersLost = st.WrittenEver, st.FlashEver, st.Held, st.DeadLettersLost
+	s.Written, s.Flash, s.Held, s.LettersLost, s.LettersWaiting = st.WrittenEver, st.FlashEver, st.Held, st.DeadLettersLost, st.LettersWaiting
 	for _, stream := range st.Streams {
 		s.Dropped += stream.Dropped
 	}
@@ -161,7 +161,10 @@ func laneStatus(l *laneRun) (control.Lane, wal.Stats) {
 }
 
 func (k *linkRun) status() control.Uplink {
-	s := control.Uplink{Name: k.uplink, Driver: k.driver, Stream: k.stream}
+	s := control.Uplink{
+		Name: k.uplink, Driver: k.driver, Stream: k.stream,
+		Delivery: string(cmp.Or(k.promise.Delivery, uplink.AtLeastOnce)), Order: string(cmp.Or(k.promise.Order, uplink.OrderStrict)),
+	}
 	k.mu.Lock()
 	cursor, runner := k.cursor, k.runner
 	k.mu.Unlock()
@@ -172,6 +175,9 @@ func (k *linkRun) status() control.Uplink {
 	st := runner.Status()
 	s.State = linkStates[st.State]
 	s.Since, s.Error, s.NextTry, s.LastAck, s.Acked = st.Since, st.Error, st.NextTry, st.LastAck, st.Acked
+	for _, c := range st.Choices {
+		s.Choices = append(s.Choices, string(c))
+	}
 	s.Held, s.HeldFor = uint64(max(st.Held, 0)), st.HeldFor
 	lag, older := lag(runner, cursor)
 	s.Limit, s.Older = st.Limit, older

@@ -8,5 +8,5 @@
 // Both send the same records of 256 B to the same broker in turns, each to a place of its own, and the figure is the median of the
 // rounds' ratios. memory-NAME is what a process that drains a large log has resident above what it had before it began.
 //
-// The names of uplinks as arguments measure only those. docs/performance.md explains each line.
+// The names of uplinks as arguments measure only those, and -memory nothing but the memory. docs/performance.md explains each line.
 package main

@@ -28,6 +28,7 @@ type bench struct {
 	records int
 	drain   int // bytes of payload for the memory
 	lines   []string
+	above   int // figures that miss their goal
 }
 
 func main() {
@@ -38,12 +39,17 @@ func main() {
 		}
 		return
 	}
+	memory := flag.Bool("memory", false, "measure memory only, no throughput")
 	profile := flag.String("cpuprofile", "", "write a profile of all rounds to this `file`")
 	table := flag.String("table", "", "write the table between the marks in this `file`")
 	rounds := flag.Int("rounds", 0, "`rounds` of each measurement; 0 for the usual")
 	records := flag.Int("records", 0, "`records` of the backlog; 0 for the usual")
 	throughput := flag.Bool("throughput", false, "measure throughput only, no memory")
 	flag.Parse()
+	if *table != "" && (*throughput || *memory) {
+		fmt.Fprintln(os.Stderr, "benchuplinks: the table has throughput and memory (want -table without -throughput and -memory)")
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	b := &bench{tb: &rig.Main{}, rounds: 7, records: 200_000, drain: 1_000_000_000}
@@ -55,6 +61,9 @@ func main() {
 		b.drain = 0
 	}
 	defer b.tb.Close()
+	if *memory {
+		b.rounds = 0
+	}
 	build := filepath.Join(rig.Root(b.tb), "build")
 	err := os.MkdirAll(build, 0o750)
 	if err == nil {
@@ -77,6 +86,9 @@ func main() {
 	if err := b.all(ctx, flag.Args()); err != nil {
 		b.tb.Fatalf("benchuplinks: %v", err)
 	}
+	if *memory && b.above > 0 {
+		b.tb.Fatalf("benchuplinks: %d of %d uplinks need more than %d MB", b.above, len(b.lines), memoryGoal)
+	}
 	if *table != "" {
 		if err := b.write(*table); err != nil {
 			b.tb.Fatalf("benchuplinks: %v", err)
@@ -86,11 +98,14 @@ func main() {
 
 // all measures each uplink in each delivery that it has.
 func (b *bench) all(ctx context.Context, only []string) error {
-	log, err := b.backlog(filepath.Join(b.dir, "log"), b.records)
-	if err != nil {
-		return err
+	var log *backlog
+	if b.rounds > 0 {
+		var err error
+		if log, err = b.backlog(filepath.Join(b.dir, "log"), b.records); err != nil {
+			return err
+		}
+		defer func() { _ = log.Close() }() // it is thrown away
 	}
-	defer func() { _ = log.Close() }() // it is thrown away
 	for _, f := range fars() {
 		if len(only) > 0 && !slices.Contains(only, f.name) {
 			continue
@@ -98,7 +113,7 @@ func (b *bench) all(ctx context.Context, only []string) error {
 		server := f.start(b.tb)
 		for _, mode := range []uplink.Delivery{uplink.AtLeastOnce, uplink.EffectivelyOnce, uplink.ExactlyOnce} {
 			s := subject{far: f, mode: mode, addr: server.Addr}
-			if uplink.CheckPromise(f.driver(s.addr, "x"), s.promise()) != nil {
+			if b.rounds == 0 || uplink.CheckPromise(f.driver(s.addr, "x"), s.promise()) != nil {
 				continue
 			}
 			if err := b.throughput(ctx, log, s); err != nil {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // NATSOptions are the settings of NATS that tests vary.
@@ -13,21 +14,54 @@ type NATSOptions struct {
 	User, Password string // of the only account; empty for none
 	MaxPayload     int    // bytes of a message; 0 for the default of 1 MiB
 	MaxBatch       int    // messages of an atomic batch; 0 for the default of 1000
+	MaxFile        int    // bytes that all streams may keep; 0 for three quarters of the disk
 	Settings       string // further lines of its settings
 }
 
 // NATS starts a nats-server with JetStream.
 func NATS(tb TB, o NATSOptions) *Server {
 	tb.Helper()
+	return natsNode(tb, o, FreePort(tb), "").begin()
+}
+
+// NATSCluster starts nodes that keep streams together, named n1, n2 and so on. Each knows all the others; a stream can be made as
+// soon as they have found each other.
+func NATSCluster(tb TB, nodes int, o NATSOptions) []*Server {
+	tb.Helper()
+	ports := freePorts(tb, 2*nodes)
+	clients, routes := ports[:nodes], ports[nodes:]
+	var urls []string
+	for _, port := range routes {
+		urls = append(urls, fmt.Sprintf("\"nats://127.0.0.1:%d\"", port))
+	}
+	servers := make([]*Server, nodes)
+	for i := range servers {
+		servers[i] = natsNode(tb, o, clients[i], fmt.Sprintf("server_name: n%d\ncluster { name: rig, listen: \"127.0.0.1:%d\", routes: [ %s ] }\n",
+			i+1, routes[i], strings.Join(urls, ", ")))
+		servers[i].name = fmt.Sprintf("nats-server n%d", i+1)
+		tb.Cleanup(servers[i].end)
+		servers[i].Launch()
+	}
+	for _, s := range servers {
+		s.WaitReady()
+	}
+	return servers
+}
+
+// natsNode makes the settings of a nats-server.
+func natsNode(tb TB, o NATSOptions, port int, more string) *Server {
+	tb.Helper()
 	bin := filepath.Join(Setup(tb, "nats"), "nats-server")
-	port := FreePort(tb)
 	dir := tb.TempDir()
-	text := fmt.Sprintf("listen: \"127.0.0.1:%d\"\njetstream { store_dir: %q", port, filepath.Join(dir, "data"))
+	text := fmt.Sprintf("listen: \"127.0.0.1:%d\"\n%sjetstream { store_dir: %q", port, more, filepath.Join(dir, "data"))
 	if o.SyncAlways {
 		text += ", sync_interval: always"
 	}
 	if o.MaxBatch > 0 {
 		text += fmt.Sprintf(", limits { batch { max_msgs: %d } }", o.MaxBatch)
+	}
+	if o.MaxFile > 0 {
+		text += fmt.Sprintf(", max_file_store: %d", o.MaxFile)
 	}
 	text += " }\n"
 	if o.User != "" {
@@ -46,5 +80,5 @@ func NATS(tb TB, o NATSOptions) *Server {
 	s.rewrite(o.Settings)
 	s.command = func() *exec.Cmd { return exec.Command(bin, "-c", conf) }
 	s.ready = tcpAnswers(s.Addr, "", "INFO ") // it listens after JetStream has recovered
-	return s.begin()
+	return s
 }

@@ -18,6 +18,8 @@ type PulsarServer struct {
 	*Server
 	// Web is the host and port of its admin API.
 	Web string
+	// TLS is the host and port of its TLS listener, where settings name a tlsCertificateFilePath.
+	TLS string
 	// Token signs its administrator in, where it wants one.
 	Token string
 }
@@ -56,7 +58,12 @@ func NewPulsar(tb TB, settings ...string) *PulsarServer {
 		}
 		return path
 	}
-	conf := write("standalone.conf", fmt.Sprintf(pulsarSettings, port, web, behind, front)+strings.Join(settings, "\n")+"\n")
+	secure, tls := "", ""
+	if text := strings.Join(settings, "\n"); strings.Contains(text, "tlsCertificateFilePath=") {
+		secure = fmt.Sprintf("127.0.0.1:%d", FreePort(tb))
+		tls = ",plain:pulsar+ssl://" + secure
+	}
+	conf := write("standalone.conf", fmt.Sprintf(pulsarSettings, port, web, behind, front, tls)+strings.Join(settings, "\n")+"\n")
 	logging := write("log4j2.properties", pulsarLogging)
 	args := []string{
 		"-Xms64m", "-Xmx320m", "-XX:MaxDirectMemorySize=256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
@@ -76,7 +83,7 @@ func NewPulsar(tb TB, settings ...string) *PulsarServer {
 	s := &Server{tb: tb, name: "pulsar", dir: dir, Addr: fmt.Sprintf("127.0.0.1:%d", port)}
 	s.ProxyAt, s.ProxyTo = fmt.Sprintf("127.0.0.1:%d", front), fmt.Sprintf("127.0.0.1:%d", behind)
 	s.command = func() *exec.Cmd { return exec.Command(java, args...) }
-	p := &PulsarServer{Server: s, Web: fmt.Sprintf("127.0.0.1:%d", web)}
+	p := &PulsarServer{Server: s, Web: fmt.Sprintf("127.0.0.1:%d", web), TLS: secure}
 	s.ready = func() error { return p.Admin(http.MethodGet, "brokers/health", nil) }
 	return p
 }
@@ -122,8 +129,8 @@ bindAddress=127.0.0.1
 advertisedAddress=127.0.0.1
 brokerServicePort=
 webServicePort=%[2]d
-bindAddresses=plain:pulsar://127.0.0.1:%[1]d,proxied:pulsar://127.0.0.1:%[3]d
-advertisedListeners=plain:pulsar://127.0.0.1:%[1]d,proxied:pulsar://127.0.0.1:%[4]d
+bindAddresses=plain:pulsar://127.0.0.1:%[1]d,proxied:pulsar://127.0.0.1:%[3]d%[5]s
+advertisedListeners=plain:pulsar://127.0.0.1:%[1]d,proxied:pulsar://127.0.0.1:%[4]d%[5]s
 internalListenerName=plain
 managedLedgerDefaultEnsembleSize=1
 managedLedgerDefaultWriteQuorum=1

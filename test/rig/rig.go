@@ -24,7 +24,7 @@ type TB interface {
 }
 
 // startTimeout bounds how long a server may take until it answers. Java beside other tests on two cores is slow.
-const startTimeout = 2 * time.Minute
+const startTimeout = 3 * time.Minute
 
 // Server is a broker in a process of its own.
 type Server struct {
@@ -143,8 +143,29 @@ func (s *Server) Kill9() {
 	s.cmd = nil
 }
 
-// Pause makes the server stand still without closing its connections; Resume lets it go on.
-func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+// Pause makes the server stand still without closing its connections; Resume lets it go on. It stands when Pause returns: on a busy
+// machine it would still answer for a while after the signal.
+func (s *Server) Pause() {
+	s.tb.Helper()
+	s.signal(syscall.SIGSTOP)
+	for deadline := time.Now().Add(startTimeout); !s.stands(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.tb.Fatalf("%s does not stand still", s.name)
+		}
+	}
+}
+
+// stands reports whether each thread is stopped.
+func (s *Server) stands() bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.cmd.Process.Pid)) // the pattern is good
+	for _, thread := range threads {
+		text, err := os.ReadFile(thread)
+		if at := bytes.LastIndexByte(text, ')'); err == nil && (at < 0 || !bytes.HasPrefix(text[at:], []byte(") T"))) {
+			return false
+		}
+	}
+	return len(threads) > 0
+}
 
 // Resume ends a Pause.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }

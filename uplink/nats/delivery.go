@@ -21,11 +21,11 @@ func (c *Config) Keeps(p uplink.Promise) error {
 	return nil
 }
 
-// InFlight implements uplink.Roomy. Each record is confirmed by itself, so many are on their way to keep the line busy; the
-// library stalls at maxPending, which is more.
+// InFlight implements uplink.Roomy. Each record is confirmed by itself, so many are on their way to keep the line busy. With
+// exactly_once one batch commits, one is on its way, and room for a third is what the log is read into.
 func (c *Config) InFlight(p uplink.Promise) (records, bytes int) {
 	if p.Delivery == uplink.ExactlyOnce {
-		return 0, 0
+		return 3 * c.batch(), 3 * maxBatchBytes
 	}
 	return maxPending * 3 / 4, 0
 }

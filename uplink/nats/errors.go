@@ -17,6 +17,7 @@ const (
 	codeAccountLimits jetstream.ErrorCode = 10002
 	codeNoResources   jetstream.ErrorCode = 10023
 	codeNoMemory      jetstream.ErrorCode = 10028
+	codeWrongLastID   jetstream.ErrorCode = 10070 // the last message has another id than the one that was wanted
 	codeNoStorage     jetstream.ErrorCode = 10047
 	codeWrongStream   jetstream.ErrorCode = 10060
 	codeStoreFailed   jetstream.ErrorCode = 10077
@@ -54,7 +55,9 @@ func (l *link) explain(err error) error {
 	config := func(format string, args ...any) error { return uplink.Config(fmt.Errorf(format, args...)) }
 	switch apiCode(err) {
 	case codeWrongStream:
-		return config("subject %s does not go to the stream %s any more (have its subjects changed?)", l.subject, l.stream)
+		return l.goesElsewhere()
+	case jetstream.JSErrCodeStreamNotFound:
+		return fmt.Errorf("stream %s is gone from %s", l.stream, l.address)
 	case codeStoreFailed:
 		return fmt.Errorf("stream %s takes no more: %w (is it full?)", l.stream, err)
 	case jetstream.JSErrCodeJetStreamNotEnabled, jetstream.JSErrCodeJetStreamNotEnabledForAccount:
@@ -107,7 +110,7 @@ func (l *link) explain(err error) error {
 		return fmt.Errorf("nobody on %s answers for JetStream or takes the subject %s", l.address, l.subject)
 	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrStaleConnection):
 		return fmt.Errorf("%s closed the connection", l.address)
-	case errors.Is(err, jetstream.ErrAsyncPublishTimeout), errors.Is(err, nats.ErrTimeout):
+	case errors.Is(err, nats.ErrTimeout):
 		return fmt.Errorf("%s does not answer in time", l.address)
 	case errors.Is(err, nats.ErrNoServers):
 		return fmt.Errorf("%s cannot be reached", l.address)
@@ -115,12 +118,18 @@ func (l *link) explain(err error) error {
 	return uplink.Explain(l.address, err)
 }
 
-// moved says why the cursor is not where this session has put it.
+// goesElsewhere says that the subject is not this stream's any more.
+func (l *link) goesElsewhere() error {
+	return uplink.Config(fmt.Errorf("subject %s does not go to the stream %s any more (have its subjects changed?)", l.subject, l.stream))
+}
+
+// moved says what the server answers where the cursor is not the one that is to be replaced. That another instance has moved it, only its
+// holder tells: a server that has just got the lead of the stream says the same as long as it does not know better.
 func (l *link) moved(err error) error {
 	if e, ok := errors.AsType[jetstream.JetStreamError](err); ok && e.APIError().Description == "wrong last sequence: 0" {
 		return fmt.Errorf("the cursor %s is gone from the stream %s (has it been purged, or has it expired?)", l.cursor, l.stream)
 	}
-	return l.fenced()
+	return fmt.Errorf("%s finds the cursor %s moved (has the stream another leader?): %w", l.address, l.cursor, err)
 }
 
 // fenced says who has moved the cursor.

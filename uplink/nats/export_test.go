@@ -28,10 +28,8 @@ type looseSession struct{ *batchSession }
 // Send stores the data message by message and then the cursor.
 func (s *looseSession) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
 	for i := range recs {
-		m := s.data(&recs[i], &commit{id: "x"})
-		m.Reply = ""
-		m.Header.Del(headerBatchID)
-		m.Header.Del(headerBatchSeq)
+		// With an id in its own header the next session would see how far the data goes, and double nothing.
+		m := &nats.Msg{Subject: s.subject, Data: recs[i].JSON, Header: nats.Header{"Loose-Id": {recs[i].ID.String()}}}
 		if i == len(recs)-1 { // its answer says that all are there
 			if _, err := s.js.PublishMsg(ctx, m); err != nil {
 				return err
@@ -76,8 +74,7 @@ type idless struct{ *session }
 func (s idless) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
 	var answers []jetstream.PubAckFuture
 	for i := range recs {
-		m := s.message(&recs[i])
-		m.Header.Set(headerID, recs[i].ID.String())
+		m := &nats.Msg{Subject: s.subject, Data: recs[i].JSON, Header: nats.Header{headerID: {recs[i].ID.String()}}}
 		answer, err := s.js.PublishMsgAsync(m)
 		if err != nil {
 			return err
@@ -96,3 +93,33 @@ func (s idless) Send(ctx context.Context, recs []uplink.Record, report func(uint
 	}
 	return nil
 }
+
+// OpenOn opens a session that sends to a subject of which it is told which stream has it. A record without an answer is given up
+// after patience once one behind it has its own.
+func OpenOn(ctx context.Context, c *Config, stream string, patience time.Duration) (uplink.Session, error) {
+	l, err := c.connect(ctx, uplink.Env{Gateway: "gw1", Stream: "line"})
+	if err != nil {
+		return nil, err
+	}
+	l.stream, l.patience = stream, patience
+	return l.openSession(nil)
+}
+
+// Impatient makes a session of exactly_once give up a commit without an answer soon.
+func Impatient(s uplink.Session) { s.(*batchSession).patience = 200 * time.Millisecond }
+
+// SetShortestWindow sets what a stream must remember for effectively_once, and returns how to set it back.
+func SetShortestWindow(d time.Duration) (restore func()) {
+	before := shortestWindow
+	shortestWindow = d
+	return func() { shortestWindow = before }
+}
+
+// Flow is how many records may be on their way.
+type Flow struct{ f flow }
+
+// Size returns it.
+func (f *Flow) Size() uint64 { return f.f.size() }
+
+// Took says how long an answer took.
+func (f *Flow) Took(d time.Duration, number, next uint64) { f.f.took(d, number, next) }

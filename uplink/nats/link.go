@@ -26,6 +26,8 @@ type link struct {
 	cursor  string // subject of the far cursor
 	holder  string // what its header says of us
 	stream  string
+	// patience is how long what was sent may go without an answer once something behind it has its own.
+	patience time.Duration
 
 	mu    sync.Mutex // guards the fields below and the closing of dead
 	err   error
@@ -84,13 +86,15 @@ func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
 	own.Route = ""
 	l := &link{
 		gateway: env.Gateway, address: strings.Join(c.Servers, ", "), subject: uplink.Expand(c.Subject, env),
-		cursor: uplink.Expand(c.cursorSubject(), own), dial: &dialer{ctx: ctx}, dead: make(chan struct{}),
+		cursor: uplink.Expand(c.cursorSubject(), own), dial: &dialer{ctx: ctx}, dead: make(chan struct{}), patience: overdue,
 	}
 	options := []nats.Option{
 		nats.Name("edge-gateway " + env.Gateway + " " + env.Stream), nats.Timeout(dialTimeout), nats.SetCustomDialer(l.dial),
 		// After a reconnect the library would publish on before what was in flight has been sent again: out of order.
 		nats.NoReconnect(),
-		nats.PingInterval(20 * time.Second), nats.MaxPingsOutstanding(3),
+		// A ping waits behind what is in flight, which on a line of 10 kB/s takes minutes. Whether records get their answers is
+		// watched by the Runner; this is for a connection that has nothing to do.
+		nats.PingInterval(20 * time.Second), nats.MaxPingsOutstanding(15),
 		nats.ClosedHandler(func(nc *nats.Conn) { l.fail(nc.LastError()) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { l.fail(err) }),
 	}
@@ -104,13 +108,39 @@ func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
 	}
 	l.dial.release()
 	l.nc = nc
-	l.js, err = jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(maxPending),
-		jetstream.WithPublishAsyncTimeout(ackTimeout), jetstream.WithDefaultTimeout(dialTimeout))
+	l.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(dialTimeout))
 	if err != nil {
 		l.hangUp()
 		return nil, l.explain(err)
 	}
 	return l, nil
+}
+
+// answerTimeout is how long one question may take that a session asks before it begins: more than on a line of 2 s there and back,
+// and less than all of them have together. A server that is about to give a stream away drops what it is asked and says nothing.
+const answerTimeout = 10 * time.Second
+
+// within asks the server something and waits for at most answerTimeout.
+func within[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+	short, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	answer, err := ask(short)
+	if err != nil && short.Err() != nil && ctx.Err() == nil {
+		err = nats.ErrTimeout
+	}
+	return answer, err
+}
+
+// streamOf returns the name of the stream that takes a subject.
+func (l *link) streamOf(ctx context.Context, subject string) (string, error) {
+	return within(ctx, func(ctx context.Context) (string, error) { return l.js.StreamNameBySubject(ctx, subject) })
+}
+
+// lastOn returns the last message on a subject of a stream.
+func lastOn(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	return within(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return stream.GetLastMsgForSubject(ctx, subject)
+	})
 }
 
 // signIn returns the options that encrypt the connection and say who we are. The files are read at each new session, so that

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"edgegateway/pipeline"
 	"edgegateway/uplink"
 )
@@ -19,7 +21,7 @@ type Config struct {
 	Replicas        int             `yaml:"replicas" doc:"Copies of a stream that is made." default:"1" min:"1" max:"5"`
 	DuplicateWindow time.Duration   `yaml:"duplicate_window" doc:"How long a stream that is made recognises a record sent twice; longer than a connection is ever down in the middle of a send." default:"10m" min:"2m"`
 	CursorSubject   string          `yaml:"cursor_subject" doc:"Subject of the message that says how far a stream is stored, for delivery exactly_once; the same placeholders. Empty for the subject with .cursor behind it."`
-	Batch           int             `yaml:"batch" doc:"Records that are stored in one step with delivery exactly_once; the server's limit, by default 1000, counts one more." default:"500" min:"1" max:"999"`
+	Batch           int             `yaml:"batch" doc:"Records that are stored in one step with delivery exactly_once; the server's limit, by default 1000 (jetstream.limits.batch.max_msgs), counts one more." default:"999" min:"1" max:"10000"`
 	User            string          `yaml:"user" doc:"User to sign in as."`
 	Password        pipeline.Secret `yaml:"password" doc:"Password of the user."`
 	Token           pipeline.Secret `yaml:"token" doc:"Token to sign in with instead."`
@@ -58,13 +60,10 @@ func (c *Config) Check() []pipeline.Problem {
 	return append(problems, uplink.CheckTLS(&c.TLS)...)
 }
 
-const (
-	dialTimeout = 5 * time.Second
-	// maxPending is above what a Runner has in flight, so the client never stalls. ackTimeout ends futures that would
-	// stay open for ever otherwise; on a slow line a full flight takes minutes, so it is long.
-	maxPending = 4096
-	ackTimeout = 5 * time.Minute
-)
+const dialTimeout = 5 * time.Second
+
+// headerTopic holds the topic of a record's message.
+const headerTopic = "Gw-Topic"
 
 // cursorSubject returns the template of the cursor's subject.
 func (c *Config) cursorSubject() string {
@@ -94,15 +93,19 @@ func (c *Config) open(ctx context.Context, env uplink.Env, l *link) (uplink.Sess
 		return nil, err
 	}
 	l.stream = name
+	if env.Promise.Delivery != uplink.EffectivelyOnce && env.Promise.Delivery != uplink.ExactlyOnce {
+		return l.openSession(nil)
+	}
+	stream, err := within(ctx, func(ctx context.Context) (jetstream.Stream, error) { return l.js.Stream(ctx, name) })
+	if err != nil {
+		return nil, err
+	}
 	if env.Promise.Delivery == uplink.ExactlyOnce {
-		return c.openBatches(ctx, env, l)
+		return c.openBatches(ctx, env, l, stream)
 	}
-	if env.Promise.Delivery == uplink.EffectivelyOnce {
-		if err := checkWindow(ctx, env, l); err != nil {
-			return nil, err
-		}
+	again, err := openWindow(ctx, env, l, stream)
+	if err != nil {
+		return nil, err
 	}
-	s := &session{link: l, pubs: make(chan publication, maxPending)}
-	s.collecting.Go(s.collect)
-	return s, nil
+	return l.openSession(again)
 }

@@ -31,32 +31,42 @@ func connect(t testing.TB, addr string, options ...client.Option) jetstream.JetS
 
 func read(t testing.TB, addr, place string) []uplinktest.Stored {
 	t.Helper()
-	s, err := connect(t, addr).Stream(t.Context(), place)
-	if err != nil {
-		t.Fatalf("read back: %v", err)
-	}
-	consumer, err := s.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		t.Fatalf("read back: %v", err)
+	js := connect(t, addr)
+	s, err := js.Stream(t.Context(), place)
+	var consumer jetstream.Consumer
+	for n := 0; ; n++ { // nodes that have just started may need a while for it
+		if err == nil {
+			consumer, err = s.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
+		}
+		if err == nil {
+			break
+		}
+		if n == 5 {
+			t.Fatalf("read back: %v", err)
+		}
+		time.Sleep(time.Second)
+		s, err = js.Stream(t.Context(), place)
 	}
 	n := int(s.CachedInfo().State.Msgs)
 	out := make([]uplinktest.Stored, 0, n)
+	if n == 0 {
+		return out
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(500))
+	if err != nil {
+		t.Fatalf("read back: %v", err)
+	}
+	defer messages.Stop()
 	for len(out) < n {
-		batch, err := consumer.Fetch(min(500, n-len(out)), jetstream.FetchMaxWait(10*time.Second))
+		m, err := messages.Next(jetstream.NextMaxWait(20 * time.Second))
 		if err != nil {
-			t.Fatalf("read back: %v", err)
+			t.Fatalf("read back: %d of %d messages, then: %v", len(out), n, err)
 		}
-		before := len(out)
-		for m := range batch.Messages() {
-			if strings.HasSuffix(m.Subject(), ".cursor") {
-				n--
-				continue
-			}
-			out = append(out, uplinktest.Stored{ID: cmp.Or(m.Headers().Get("Nats-Msg-Id"), m.Headers().Get("Gw-Id")), Payload: string(m.Data())})
+		if strings.HasSuffix(m.Subject(), ".cursor") {
+			n--
+			continue
 		}
-		if len(out) == before && len(out) < n {
-			t.Fatalf("read back: %d of %d messages, then: %v", len(out), n, batch.Error())
-		}
+		out = append(out, uplinktest.Stored{ID: cmp.Or(m.Headers().Get("Nats-Msg-Id"), m.Headers().Get("Gw-Id"), m.Headers().Get("Loose-Id")), Payload: string(m.Data())})
 	}
 	return out
 }

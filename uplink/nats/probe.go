@@ -189,13 +189,16 @@ func (c *Config) probeDelivery(ctx context.Context, env uplink.Env, l *link) upl
 		}
 		return s
 	}
-	window := checkWindow(ctx, env, l)
-	_, batches := checkBatches(ctx, l)
-	for _, err := range []error{window, batches} {
-		if err != nil && !uplink.IsConfig(err) {
-			s.Err = err
-			return s
-		}
+	stream, err := l.js.Stream(ctx, l.stream)
+	if err != nil {
+		s.Err = err
+		return s
+	}
+	cfg := &stream.CachedInfo().Config
+	window, batches := checkWindow(cfg), checkBatches(ctx, l, cfg)
+	if batches != nil && !uplink.IsConfig(batches) {
+		s.Err = batches
+		return s
 	}
 	could := []string{string(uplink.AtLeastOnce)}
 	if window == nil {
@@ -205,6 +208,9 @@ func (c *Config) probeDelivery(ctx context.Context, env uplink.Env, l *link) upl
 		could = append(could, string(uplink.ExactlyOnce))
 	}
 	s.Note = "the stream could keep " + strings.Join(could, ", ")
+	if delivery != uplink.ExactlyOnce {
+		s.Note += fmt.Sprintf("; it recognizes a record that comes again for %v, so it is stored twice after a longer outage in the middle of a send", cfg.Duplicates)
+	}
 	switch delivery {
 	case uplink.EffectivelyOnce:
 		s.Err = window

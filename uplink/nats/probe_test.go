@@ -101,7 +101,7 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 		delivery uplink.Delivery
 		want     []string
 	}{
-		{"all well", as("gw", "plain"), uplink.EffectivelyOnce, []string{"ok connect to", "NATS server 2.", "ok sign in as gw", "ok find the stream", "PLAIN", "ok rights to publish to plain.gw1.line: granted", "ok keep delivery effectively_once", "could keep at_least_once, effectively_once\n"}},
+		{"all well", as("gw", "plain"), uplink.EffectivelyOnce, []string{"ok connect to", "NATS server 2.", "ok sign in as gw", "ok find the stream", "PLAIN", "ok rights to publish to plain.gw1.line: granted", "ok keep delivery effectively_once", "could keep at_least_once, effectively_once; it recognizes a record that comes again for 2m0s"}},
 		{"all well, exactly once", as("gw", "atomic"), uplink.ExactlyOnce, []string{"ok keep delivery exactly_once: the stream could keep at_least_once, effectively_once, exactly_once"}},
 		{"exactly once where it cannot be", as("gw", "plain"), uplink.ExactlyOnce, []string{"FAIL keep delivery exactly_once", "want allow_atomic: true"}},
 		{"a stream that is to be made", makes, uplink.ExactlyOnce, []string{"the uplink makes NEW", "ok keep delivery"}},

@@ -3,6 +3,7 @@ package nats_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -165,6 +166,51 @@ func TestTheDuplicateWindowIsLogged(t *testing.T) {
 	s.Close()
 	if got := text.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, "duplicate_window=7m0s") {
 		t.Errorf("the log says %q, want one warning with the window of 7m0s", got)
+	}
+}
+
+func TestRecordsThatComeAgainAfterTheWindowAreSaid(t *testing.T) {
+	defer nats.SetShortestWindow(100 * time.Millisecond)()
+	server := rig.NATS(t, rig.NATSOptions{})
+	for _, test := range []struct {
+		name   string
+		window time.Duration
+		first  int // record of the second session
+		want   string
+		stored uint64
+	}{
+		{"in doubt for too long", 100 * time.Millisecond, 15, "first=15 last=20 stream=late-0 duplicate_window=100ms stored_ago=", 36},
+		{"nothing was in doubt", 100 * time.Millisecond, 21, "", 30},
+		{"within the window", time.Minute, 15, "", 30},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			place := fmt.Sprintf("late-%d", test.first%5+int(test.window/time.Minute)*2)
+			stream := makeStream(t, server.Addr, jetstream.StreamConfig{Name: place, Subjects: []string{place}, Duplicates: test.window})
+			var text bytes.Buffer
+			env := uplink.Env{
+				Gateway: "gw1", Stream: "line", Epoch: epoch, Promise: uplink.Promise{Delivery: uplink.EffectivelyOnce},
+				Log: slog.New(slog.NewTextHandler(&text, nil)),
+			}
+			for _, recs := range [][]uplink.Record{records(1, 20), records(test.first, 30)} {
+				s, err := (&nats.Config{Servers: []string{server.Addr}, Subject: place}).Open(t.Context(), env)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := send(t, s, recs); err != nil {
+					t.Fatal(err)
+				}
+				s.Close()
+				time.Sleep(300 * time.Millisecond) // longer than the short window
+			}
+			const said = "may now be stored twice"
+			if got := text.String(); strings.Contains(got, said) != (test.want != "") || !strings.Contains(got, test.want) {
+				t.Errorf("the log says\n%swant %q", got, test.want)
+			}
+			info, err := stream.Info(t.Context())
+			if err != nil || info.State.Msgs != test.stored {
+				t.Errorf("%d messages are stored (%v), want %d", info.State.Msgs, err, test.stored)
+			}
+		})
 	}
 }
 

@@ -68,6 +68,12 @@ func TestEachWayToSignInSends(t *testing.T) {
 			nats.Config{User: "gw", Password: pipeline.NewSecret("open"), TLS: uplink.TLS{Enabled: true}},
 			"signed by an authority that is not trusted",
 		},
+		{
+			"client certificate", fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }", certificate, key, ca),
+			nats.Config{TLS: uplink.TLS{Enabled: true, CAFile: ca, CertFile: certificate, KeyFile: key}},
+			nats.Config{TLS: uplink.TLS{Enabled: true, CAFile: ca}},
+			"client certificate in tls.cert_file",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			server := rig.NATS(t, rig.NATSOptions{Settings: test.settings})
@@ -112,6 +118,7 @@ func certificate(t *testing.T) (ca, certificate, key string) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {

@@ -3,9 +3,9 @@ package nats
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -15,7 +15,7 @@ import (
 // findStream returns the name of the stream that takes the subject, and makes it if that is wanted.
 func (c *Config) findStream(ctx context.Context, env uplink.Env, l *link) (string, error) {
 	want := uplink.Expand(c.Stream, env)
-	got, err := l.js.StreamNameBySubject(ctx, l.subject)
+	got, err := l.streamOf(ctx, l.subject)
 	switch {
 	case err == nil && (want == "" || want == got):
 		return got, nil
@@ -40,10 +40,10 @@ func (c *Config) findStream(ctx context.Context, env uplink.Env, l *link) (strin
 		cfg.Subjects = append(cfg.Subjects, wildcards(c.cursorSubject()))
 		cfg.AllowAtomicPublish, cfg.AllowRollup = true, true
 	}
-	_, err = l.js.CreateStream(ctx, cfg)
+	_, err = within(ctx, func(ctx context.Context) (jetstream.Stream, error) { return l.js.CreateStream(ctx, cfg) })
 	if apiCode(err) == jetstream.JSErrCodeStreamNameInUse {
 		// Another stream's session, or another gateway, has made it in the meantime.
-		if got, again := l.js.StreamNameBySubject(ctx, l.subject); again == nil && got == want {
+		if got, again := l.streamOf(ctx, l.subject); again == nil && got == want {
 			return got, nil
 		}
 	}
@@ -64,37 +64,11 @@ func wildcards(template string) string {
 	return strings.Join(words, ".")
 }
 
-// shortestWindow is the server's own default, and what a stream must remember for effectively_once: a session that has broken
-// is found out, and its records sent again, in less.
-const shortestWindow = 2 * time.Minute
-
-// checkWindow makes the limit of effectively_once visible: how long the stream recognizes a record that comes again.
-func checkWindow(ctx context.Context, env uplink.Env, l *link) error {
-	stream, err := l.js.Stream(ctx, l.stream)
-	if err != nil {
-		return err
-	}
-	window := stream.CachedInfo().Config.Duplicates
-	if window < shortestWindow {
-		return uplink.Config(fmt.Errorf("stream %s recognizes a record sent twice for %v only, too short for effectively_once (want its "+
-			"duplicate_window to be %v at least, and longer than outages last; or delivery: at_least_once)", l.stream, window, shortestWindow))
-	}
-	if env.Log != nil {
-		env.Log.Warn("a record that comes again later than the duplicate window is stored twice", "stream", l.stream, "duplicate_window", window.String())
-	}
-	return nil
-}
-
-// checkBatches returns the settings of a stream that can keep the cursor in one step with the data. A server that does not
-// know such batches would store them message by message and say nothing, so what it does not state it does not have.
-func checkBatches(ctx context.Context, l *link) (jetstream.StreamConfig, error) {
-	stream, err := l.js.Stream(ctx, l.stream)
-	if err != nil {
-		return jetstream.StreamConfig{}, err
-	}
-	cfg := stream.CachedInfo().Config
-	refuse := func(format string, args ...any) (jetstream.StreamConfig, error) {
-		return cfg, uplink.Config(fmt.Errorf(format, args...))
+// checkBatches says why a stream cannot keep the cursor in one step with the data. A server that does not know such batches would
+// store them message by message and say nothing, so what it does not state it does not have.
+func checkBatches(ctx context.Context, l *link, cfg *jetstream.StreamConfig) error {
+	refuse := func(format string, args ...any) error {
+		return uplink.Config(fmt.Errorf(format, args...))
 	}
 	version := l.nc.ConnectedServerVersion()
 	switch {
@@ -112,15 +86,18 @@ func checkBatches(ctx context.Context, l *link) (jetstream.StreamConfig, error) 
 		return refuse("stream %s cannot replace the cursor, so a message would be left for each batch (want allow_rollup_hdrs: true and "+
 			"deny_purge: false in its settings)", l.stream)
 	}
-	switch got, err := l.js.StreamNameBySubject(ctx, l.cursor); {
+	if slices.ContainsFunc(cfg.Subjects, func(pattern string) bool { return subjectMatches(pattern, l.cursor) }) {
+		return nil
+	}
+	switch got, err := l.streamOf(ctx, l.cursor); {
 	case isNotFound(err):
 		return refuse("stream %s does not take the subject of the cursor, %s (want it among its subjects, or another cursor_subject)", l.stream, l.cursor)
 	case err != nil:
-		return cfg, err
+		return err
 	case got != l.stream:
 		return refuse("the subject of the cursor, %s, goes to the stream %s (want a cursor_subject that goes to %s, as the data does)", l.cursor, got, l.stream)
 	}
-	return cfg, nil
+	return nil
 }
 
 // atLeast compares a version as servers state it: 2.15.3, or 2.12.0-RC.1.

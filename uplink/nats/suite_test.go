@@ -59,7 +59,8 @@ func streamFor(mode uplink.Delivery, place string) jetstream.StreamConfig {
 	if mode == uplink.ExactlyOnce {
 		return atomic(place)
 	}
-	return jetstream.StreamConfig{Name: place, Subjects: []string{"edge.*." + place}, MaxMsgSize: 4000, Duplicates: 2 * time.Minute}
+	// The window is longer than any outage of the suite's long form.
+	return jetstream.StreamConfig{Name: place, Subjects: []string{"edge.*." + place}, MaxMsgSize: 4000, Duplicates: 30 * time.Minute}
 }
 
 func TestSuiteAtLeastOnce(t *testing.T) {
@@ -80,6 +81,13 @@ func TestSuiteExactlyOnce(t *testing.T) {
 func TestKillsAtLeastOnce(t *testing.T)     { kills(t, uplink.AtLeastOnce) }
 func TestKillsEffectivelyOnce(t *testing.T) { kills(t, uplink.EffectivelyOnce) }
 func TestKillsExactlyOnce(t *testing.T)     { kills(t, uplink.ExactlyOnce) }
+
+func TestKillsLiveFirst(t *testing.T) {
+	s := suite(uplink.EffectivelyOnce, rig.NATSOptions{})
+	if n := uplinktest.RunLiveFirstKills(t, s, s.Name, 12); n != 0 {
+		t.Errorf("%d records are stored twice, want none", n)
+	}
+}
 
 func kills(t *testing.T, mode uplink.Delivery) {
 	s := suite(mode, rig.NATSOptions{})

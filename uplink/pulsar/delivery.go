@@ -13,11 +13,7 @@ func (c *Config) Keeps(p uplink.Promise) error {
 	if p.Order != uplink.OrderStrict {
 		return errors.New("it sends in the order of the stream only (want order: strict)")
 	}
-	switch {
-	case p.Delivery == uplink.EffectivelyOnce && c.Pack > 1:
-		return errors.New("the broker recognizes a message that comes again by its sequence id, and after a crash a pack may hold other records under the same id " +
-			"(want pack: 1, or delivery: exactly_once)")
-	case p.Delivery == uplink.ExactlyOnce:
+	if p.Delivery == uplink.ExactlyOnce {
 		for _, word := range []string{"{gateway}", "{stream}"} {
 			if !strings.Contains(c.Topic, word) || !strings.Contains(c.cursorTopic(), word) {
 				return fmt.Errorf("the last message of a topic says how far a stream is stored, so each gateway and stream needs topics of its own "+

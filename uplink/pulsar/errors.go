@@ -14,6 +14,9 @@ import (
 // errRepeat is why a session of exactly_once ends at a record that the broker took for a repeat.
 var errRepeat = errors.New("repeat")
 
+// errCut is why one of effectively_once ends at a batch that the library has not sent as one message.
+var errCut = errors.New("cut")
+
 // isRefused reports whether a message will never be taken.
 func isRefused(err error) bool {
 	for _, refusal := range []error{pulsar.ErrMessageTooLarge, pulsar.ErrMetaTooLarge, pulsar.ErrInvalidMessage, pulsar.ErrFailAddToBatch} {
@@ -47,20 +50,26 @@ func (l *link) explainOf(topic string, err error) error {
 	switch {
 	case errors.Is(err, errRepeat):
 		return fmt.Errorf("%s is still storing what an earlier session sent, or remembers more of topic %s than the topic has (was it emptied?)", l.address, topic)
+	case errors.Is(err, errCut):
+		return config("%s takes less in one message than it did before (was its setting maxMessageSize lowered? want at least %d bytes, "+
+			"or the gateway started again)", l.address, roomOfBatch)
 	case errors.Is(err, pulsar.ErrTopicTerminated), says(err, "TopicTerminated", "terminated"):
 		return config("topic %s is terminated and takes nothing more (want another topic)", topic)
 	case says(err, "Exceed maximum message size"):
 		return fmt.Errorf("%s refuses a message as too large (the setting maxMessageSize of the broker, the namespace or the topic)", l.address)
 	case errors.Is(err, pulsar.ErrProducerFenced), says(err, "ProducerFenced"):
-		return fmt.Errorf("topic %s has another producer that wants it for itself (want a topic that nobody else writes to; another gateway with this id gives way in seconds)", topic)
+		return fmt.Errorf("topic %s has another producer that wants it for itself (want a topic that nobody else writes to; "+
+			"another gateway with this id gives way in seconds)", topic)
 	case says(err, "quota", "Quota"):
 		return fmt.Errorf("topic %s is full: its backlog quota is used up (are its consumers reading? want a larger quota otherwise): %w", topic, err)
 	case says(err, "ProducerBusy", "is already connected"):
-		return fmt.Errorf("topic %s is in use by a producer of the same name, or one that wants it for itself (is another gateway running with this id, or has the broker not noticed yet that an earlier connection is gone?)", topic)
+		return fmt.Errorf("topic %s is in use by a producer of the same name, or one that wants it for itself (is another gateway running with this id, "+
+			"or has the broker not noticed yet that an earlier connection is gone?)", topic)
 	case says(err, "AuthenticationError", "Unable to authenticate", "Failed to authenticate", "invalid_client", "unauthorized_client"):
 		return config("%s refuses the sign-in: wrong or expired token, key or certificate", l.address)
 	case says(err, "AuthorizationError", "not authorized", "is not authorized", "Don't have permission"):
-		return config("%s: the user has no rights for this (want produce and consume on topic %s, and on %s with effectively_once and exactly_once)", l.address, l.topic, l.cursor)
+		return config("%s: the user has no rights for this (want produce and consume on topic %s, "+
+			"and on %s with effectively_once and exactly_once)", l.address, l.topic, l.cursor)
 	case errors.Is(err, pulsar.ErrTopicNotfound), says(err, "TopicNotFound", "Topic does not exist", "Topic not found", "topic not found"):
 		return config("topic %s does not exist, and %s makes none (want it made, and its namespace, or allowAutoTopicCreation there)", topic, l.address)
 	case says(err, "Policies not found", "Namespace not found", "NamespaceNotFound", "Namespace missing", "does not have any clusters configured", "Tenant"):

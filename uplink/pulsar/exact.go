@@ -1,10 +1,8 @@
 package pulsar
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -39,29 +37,22 @@ const takeover = 3 * time.Second
 
 // open claims the topic, makes the only producer it has, and reads back how far the stream is stored.
 func (s *exactSession) open() error {
-	topic, err := s.partition(s.topic, "")
+	if err := s.partitions(); err != nil {
+		return err
+	}
+	var data *tail
+	err := s.together(
+		func() (err error) { s.notes, err = s.openNotes(&s.config.claims); return s.explainOf(s.cursor, err) },
+		func() (err error) { data, err = s.follow(s.topic); return err })
 	if err != nil {
 		return err
 	}
-	s.topic = topic
-	if s.notes, err = s.openNotes(&s.config.claims); err != nil {
-		return s.explainOf(s.cursor, err)
-	}
-	for begin := true; begin || s.far.Generation != s.generation; begin = false {
-		if !begin {
-			s.producer.Close()
-		}
-		s.generation = s.notes.stored.Generation
-		if s.notes.mark != nil {
-			s.generation = max(s.generation, s.notes.mark.To.Generation)
-		}
-		if err := s.takeOver(); err != nil {
-			return err
-		}
-		// Only now does nobody else write.
-		if err := s.readBack(); err != nil {
-			return err
-		}
+	defer s.calls.Go(data.consumer.Close)
+	err = s.together(
+		func() error { return s.explainOf(s.cursor, s.notes.claimAgain()) },
+		func() error { return s.find(data) })
+	if err != nil {
+		return err
 	}
 	if s.stored == (place{}) && s.notes.stored != (place{}) && s.keep {
 		return uplink.Config(fmt.Errorf("topic %s has been emptied, and with its last message went what says how far the stream is stored (want retention, or no "+
@@ -79,10 +70,44 @@ func (s *exactSession) open() error {
 	return err
 }
 
+// partitions finds out where in the two topics the stream goes.
+func (s *exactSession) partitions() error {
+	topic, cursor := s.topic, s.cursor
+	err := s.together(
+		func() (err error) { topic, err = s.partition(topic, ""); return err },
+		func() (err error) { cursor, err = s.partition(cursor, ""); return s.explainOf(s.cursor, err) })
+	if err == nil {
+		s.topic, s.cursor = topic, cursor
+	}
+	return err
+}
+
+// find makes the only producer and reads back where the stream stands.
+func (s *exactSession) find(data *tail) error {
+	for begin := true; begin || s.far.Generation != s.generation; begin = false {
+		if !begin {
+			s.producer.Close()
+		}
+		s.generation = s.notes.stored.Generation
+		if s.notes.mark != nil {
+			s.generation = max(s.generation, s.notes.mark.To.Generation)
+		}
+		if err := s.takeOver(); err != nil {
+			return err
+		}
+		// Only now does nobody else write.
+		if err := s.readBack(data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // leave gives the data's topic up. The link has ended.
 func (s *exactSession) leave() {
 	s.sending.Lock()
 	defer s.sending.Unlock()
+	s.flushing.Wait() // it ends with the link
 	s.producer.Close()
 }
 
@@ -106,13 +131,13 @@ func (s *exactSession) takeOver() error {
 }
 
 // readBack reads where the stream stands.
-func (s *exactSession) readBack() error {
+func (s *exactSession) readBack(data *tail) error {
 	if !s.keep {
 		return nil
 	}
 	var last pulsar.Message
 	err := s.together(
-		func() (err error) { last, err = s.lastMessage(s.topic); return err },
+		func() (err error) { last, err = data.lastMessage(); return err },
 		func() error { return s.explainOf(s.cursor, s.notes.catchUp(s.env.Gateway)) })
 	if err != nil {
 		return err
@@ -129,59 +154,6 @@ func (s *exactSession) readBack() error {
 		s.far = m.To
 	}
 	return nil
-}
-
-// lastMessage returns the last message of a topic, or nil.
-func (l *link) lastMessage(topic string) (pulsar.Message, error) {
-	reader, err := l.client.CreateReader(pulsar.ReaderOptions{
-		Topic: topic, StartMessageID: pulsar.LatestMessageID(), StartMessageIDInclusive: true, ReceiverQueueSize: 1,
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer l.calls.Go(reader.Close)
-	var last pulsar.Message
-	_, err = l.through(reader, nil, func(m pulsar.Message) error { last = m; return nil })
-	return last, err
-}
-
-// through visits what a reader has before it, up to the topic's last message of now; seen is the last one that it has given
-// already. The library's HasNext says that there is nothing also where it could not find out.
-func (l *link) through(reader pulsar.Reader, seen pulsar.MessageID, visit func(pulsar.Message) error) (pulsar.MessageID, error) {
-	last, err := reader.GetLastMessageID()
-	if err != nil {
-		return seen, err
-	}
-	for last.EntryID() >= 0 && before(seen, last) {
-		m, err := l.next(reader)
-		if err == nil {
-			err = visit(m)
-		}
-		if err != nil {
-			return seen, err
-		}
-		seen = m.ID()
-	}
-	return seen, nil
-}
-
-// before reports whether a message stands before another one; nil stands before all.
-func before(a, b pulsar.MessageID) bool {
-	if a == nil {
-		return true
-	}
-	return cmp.Or(cmp.Compare(a.LedgerID(), b.LedgerID()), cmp.Compare(a.EntryID(), b.EntryID()), cmp.Compare(a.BatchIdx(), b.BatchIdx())) < 0
-}
-
-// next returns the next message, which is there.
-func (l *link) next(reader pulsar.Reader) (pulsar.Message, error) {
-	ctx, cancel := context.WithTimeout(l.ctx, operationTimeout)
-	defer cancel()
-	m, err := reader.Next(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("%s does not give the last message of %s in time", l.address, reader.Topic())
-	}
-	return m, err
 }
 
 // placeOf returns what a message of ours says.
@@ -247,6 +219,7 @@ func behind(from, to uplink.FarCursor) bool {
 
 // rename takes a producer of another name. Nobody can come in between who has not claimed the topic, and that ends this session.
 func (s *exactSession) rename() error {
+	s.flushing.Wait() // nothing is in flight
 	s.producer.Close()
 	return s.takeOver()
 }

@@ -5,6 +5,9 @@ import "edgegateway/uplink"
 // WithoutReadBack makes exactly_once begin where the log stands: the negative control of the tests.
 func (c *Config) WithoutReadBack() { c.faulty.noReadBack = true }
 
+// WithoutDedup makes effectively_once name its producer anew in each session, so that the broker knows no repeats: the other one.
+func (c *Config) WithoutDedup() { c.faulty.noDedup = true }
+
 // WaitClosed waits until all that the sessions left behind has ended.
 func (c *Config) WaitClosed() { c.links.Wait() }
 

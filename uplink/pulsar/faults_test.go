@@ -1,20 +1,17 @@
 package pulsar_test
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
+	"crypto/rand"
 	"encoding/base64"
-	"encoding/json"
+	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	client "github.com/apache/pulsar-client-go/pulsar"
 
+	"edgegateway/pipeline"
 	"edgegateway/test/rig"
 	"edgegateway/uplink"
 	"edgegateway/uplink/pulsar"
@@ -50,6 +47,11 @@ func TestFaults(t *testing.T) {
 	foreign.Close()
 	taken, err := c.CreateProducer(client.ProducerOptions{Topic: "taken", ProducerAccessMode: client.ProducerAccessModeExclusive})
 	must(t, err)
+	named := connect(t, b.Addr)
+	_, err = named.CreateProducer(client.ProducerOptions{Topic: "busy", Name: "edge-gateway/gw1/line/7"})
+	must(t, err)
+	admin(http.MethodPut, "persistent/public/default/narrow", nil)
+	admin(http.MethodPost, "persistent/public/default/narrow/maxMessageSize", 20000)
 	with := func(topic string, change func(*pulsar.Config)) *pulsar.Config {
 		c := at(b.Addr, topic)
 		if change != nil {
@@ -91,6 +93,15 @@ func TestFaults(t *testing.T) {
 			Mend: taken.Close,
 		},
 		{
+			Name: "a producer of the same name", Driver: promised{with("busy", nil), uplink.EffectivelyOnce}, Want: "in use by a producer of the same name",
+			Mend: named.Close,
+		},
+		{
+			Name: "a topic that takes less than a batch", Want: "takes messages of 20000 bytes only", Config: true,
+			Driver: exactly(with("narrow", func(c *pulsar.Config) { c.Admin = "http://" + b.Web })),
+			Mend:   func() { admin(http.MethodDelete, "persistent/public/default/narrow/maxMessageSize", nil) },
+		},
+		{
 			Name: "nobody to read and no retention", Want: "would delete each record", Config: true,
 			Driver: with("public/bare/unread", func(c *pulsar.Config) { c.Admin = "http://" + b.Web }),
 			Mend:   func() { admin(http.MethodPut, "persistent/public/bare/unread/subscription/reader", nil) },
@@ -101,123 +112,135 @@ func TestFaults(t *testing.T) {
 func TestAFullTopicHoldsTheRecordsUntilItIsRead(t *testing.T) {
 	b := broker()
 	must(t, b.Admin(http.MethodPut, "namespaces/public/full", map[string]any{}))
-	must(t, b.Admin(http.MethodPut, "persistent/public/full/a", nil))
-	must(t, b.Admin(http.MethodPut, "persistent/public/full/a/subscription/slow", nil))
-	must(t, b.Admin(http.MethodPost, "namespaces/public/full/backlogQuota?backlogQuotaType=destination_storage",
-		map[string]any{"limitSize": 1000, "policy": "producer_exception"}))
-	_, driver := exactly("public/full/a")
-	g := run(t, driver, uplinktest.NewLog(), "")
-	g.send(50)
-	for deadline := time.Now().Add(patient); ; time.Sleep(200 * time.Millisecond) { // the broker checks its quotas now and then
-		g.append(1)
-		if strings.Contains(g.Status().Error, "backlog quota") {
-			t.Logf("in plain words: %s", g.Status().Error)
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("Status = %+v, want an error about the quota", g.Status())
-		}
+	quota := func(bytes int, policy string) {
+		t.Helper()
+		must(t, b.Admin(http.MethodPost, "namespaces/public/full/backlogQuota?backlogQuotaType=destination_storage",
+			map[string]any{"limitSize": bytes, "policy": policy}))
 	}
-	must(t, b.Admin(http.MethodPost, "namespaces/public/full/backlogQuota?backlogQuotaType=destination_storage",
-		map[string]any{"limitSize": 1 << 30, "policy": "producer_exception"}))
-	g.settle()
-	g.stop()
-	holds(t, "public/full/a", upTo(g.log.Len())...)
+	for i, policy := range []string{"producer_exception", "producer_request_hold"} {
+		topic := []string{"public/full/a", "public/full/b"}[i]
+		must(t, b.Admin(http.MethodPut, "persistent/"+topic, nil))
+		must(t, b.Admin(http.MethodPut, "persistent/"+topic+"/subscription/slow", nil))
+		quota(1000, policy)
+		_, driver := exactly(topic)
+		g := run(t, driver, uplinktest.NewLog(), "")
+		g.send(50)
+		for deadline := time.Now().Add(patient); ; time.Sleep(200 * time.Millisecond) { // the broker checks its quotas now and then
+			g.append(1)
+			if strings.Contains(g.Status().Error, "backlog quota") {
+				t.Logf("in plain words: %s", g.Status().Error)
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: Status = %+v, want an error about the quota", policy, g.Status())
+			}
+		}
+		quota(1<<30, policy)
+		g.settle()
+		g.stop()
+		holds(t, topic, upTo(g.log.Len())...)
+	}
 }
 
+// noise is a record that no compression makes smaller.
+func noise(bytes int) pipeline.Message {
+	text := make([]byte, bytes*3/4)
+	_, _ = rand.Read(text) // it never fails
+	return pipeline.Message{Topic: "boiler/1/image", Value: pipeline.String(base64.StdEncoding.EncodeToString(text))}
+}
+
+// The limit of a topic is known to the broker only: it refuses one message, and would store what follows.
 func TestARecordOverTheLimitOfATopicBecomesADeadLetter(t *testing.T) {
 	b := broker()
-	must(t, b.Admin(http.MethodPut, "persistent/public/default/small", nil))
-	must(t, b.Admin(http.MethodPost, "persistent/public/default/small/maxMessageSize", 20000))
-	time.Sleep(time.Second) // the policy takes effect by way of a topic of the broker's own
-	_, driver := exactly("small")
-	g := run(t, driver, uplinktest.NewLog(), "")
-	g.append(30)
-	big := tooLarge()
-	big.Value = tooLarge().Value // 300 KB: more than the broker takes
-	g.log.Append(big)            // 31
-	g.append(30)
+	for _, of := range []struct {
+		delivery uplink.Delivery
+		pack     int
+	}{{uplink.AtLeastOnce, 1}, {uplink.EffectivelyOnce, 1}, {uplink.EffectivelyOnce, 20}, {uplink.ExactlyOnce, 1}, {uplink.ExactlyOnce, 20}} {
+		topic := fmt.Sprintf("small-%s-%d", strings.ReplaceAll(string(of.delivery), "_", ""), of.pack)
+		must(t, b.Admin(http.MethodPut, "persistent/public/default/"+topic, nil))
+		must(t, b.Admin(http.MethodPost, "persistent/public/default/"+topic+"/maxMessageSize", 140_000))
+		applied := func() (limit int) {
+			_ = b.Admin(http.MethodGet, "persistent/public/default/"+topic+"/maxMessageSize", nil, &limit) // it answers nothing before
+			return limit
+		}
+		for deadline := time.Now().Add(patient); applied() != 140_000; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the topic does not get its limit")
+			}
+		}
+		time.Sleep(time.Second) // the policy takes effect by way of a topic of the broker's own
+		c := at(b.Addr, topic)
+		c.Pack = of.pack
+		g := run(t, promised{c, of.delivery}, uplinktest.NewLog(), "")
+		g.append(3000)
+		compressible := noise(1)
+		compressible.Value = pipeline.String(strings.Repeat("x", 190_000))
+		g.log.Append(compressible) // 3001: as large, and it fits
+		g.append(10)
+		g.log.Append(noise(170_000)) // 3012
+		g.append(1000)
+		g.settle()
+		g.stop()
+		if letters := g.log.Letters(); len(letters) != 1 || letters[0].Seq != 3012 {
+			t.Errorf("%s: dead letters %v, want 3012", topic, letters)
+		}
+		want := append(upTo(3011), upTo(4012)[3012:]...)
+		if of.delivery == uplink.AtLeastOnce {
+			wantAtLeast(t, topic, want)
+			continue
+		}
+		holds(t, topic, want...)
+	}
+}
+
+// wantAtLeast wants these sequences in a topic, however often.
+func wantAtLeast(t *testing.T, topic string, want []int) {
+	t.Helper()
+	there := map[string]bool{}
+	for _, s := range read(t, broker().Addr, topic) {
+		there[s.ID] = true
+	}
+	for _, seq := range want {
+		if id := fmt.Sprintf("gw1/line/7/%d", seq); !there[id] {
+			t.Fatalf("%s: record %s is missing", topic, id)
+		}
+	}
+	if len(there) != len(want) {
+		t.Errorf("%s holds %d records, want %d", topic, len(there), len(want))
+	}
+}
+
+func TestATopicThatIsTerminatedInMidFlowHoldsTheRecords(t *testing.T) {
+	b := broker()
+	for _, delivery := range []uplink.Delivery{uplink.AtLeastOnce, uplink.EffectivelyOnce, uplink.ExactlyOnce} {
+		topic := "ends-" + strings.ReplaceAll(string(delivery), "_", "")
+		g := run(t, promised{at(b.Addr, topic), delivery}, uplinktest.NewLog(), "")
+		g.send(50)
+		must(t, b.Admin(http.MethodPost, "persistent/public/default/"+topic+"/terminate", nil))
+		g.append(20)
+		if s := g.says("is terminated"); !s.Config {
+			t.Errorf("Status = %+v, want an error that a person must mend", s)
+		}
+		g.stop()
+		if n := g.log.Settled(); n != 50 || len(g.log.Letters()) > 0 {
+			t.Errorf("%d records have an outcome, %v are dead letters; want 50 and none", n, g.log.Letters())
+		}
+	}
+}
+
+func TestABrokerOfSmallMessagesGetsNoBatches(t *testing.T) {
+	b := rig.Pulsar(t, "maxMessageSize=100000")
+	for n := 400; n < 1500; n += 500 {
+		g := run(t, promised{at(b.Addr, "tiny"), uplink.EffectivelyOnce}, filled(n), "")
+		g.log.Wait(n-100, patient)
+		g.stop()
+	}
+	g := run(t, promised{at(b.Addr, "tiny"), uplink.EffectivelyOnce}, filled(1500), "")
 	g.settle()
 	g.stop()
-	want := append(upTo(30), upTo(61)[31:]...)
-	holds(t, "small", want...)
-	if letters := g.log.Letters(); len(letters) != 1 || letters[0].Seq != 31 {
-		t.Errorf("dead letters %v, want 31", letters)
-	}
-}
-
-// token signs a user's name with HMAC-SHA256, as Pulsar's own command does.
-func token(user string, key []byte) string {
-	enc := base64.RawURLEncoding.EncodeToString
-	text := enc([]byte(`{"alg":"HS256"}`)) + "." + enc([]byte(`{"sub":"`+user+`"}`))
-	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte(text))
-	return text + "." + enc(mac.Sum(nil))
-}
-
-func TestSignIn(t *testing.T) {
-	key := []byte("a key of 32 bytes for the tests!")
-	b := rig.NewPulsar(t, "authenticationEnabled=true", "authorizationEnabled=true", "superUserRoles=admin",
-		"authenticationProviders=org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
-		"tokenSecretKey=data:;base64,"+base64.StdEncoding.EncodeToString(key),
-		"brokerClientAuthenticationPlugin=org.apache.pulsar.client.impl.auth.AuthenticationToken",
-		"brokerClientAuthenticationParameters=token:"+token("admin", key))
-	b.Token = token("admin", key)
-	b.Begin()
-	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		must(t, os.WriteFile(path, []byte(text), 0o600))
-		return path
-	}
-	signed := func(path string) *pulsar.Config {
-		c := at(b.Addr, "signed-"+filepath.Base(path))
-		c.TokenFile = path
-		return c
-	}
-	wrong, later := file("wrong", token("gw", []byte("another key, also of 32 bytes !!!"))), file("later", token("gw", key))
-	issuer := oauth(t, token("gw", key))
-	keyFile := file("oauth", `{"type":"client_credentials","client_id":"gw","client_secret":"open","issuer_url":"`+issuer+`"}`)
-	withKey := at(b.Addr, "signed-oauth")
-	withKey.OAuth2.KeyFile = keyFile
-	badKey := at(b.Addr, "signed-bad")
-	badKey.OAuth2.KeyFile = file("bad", "{}")
-	uplinktest.RunFaults(t, []uplinktest.Fault{
-		{
-			Name: "a wrong token that is renewed", Driver: signed(wrong), Want: "refuses the sign-in", Config: true,
-			Mend: func() {
-				file("wrong", token("gw", key)+"\n")
-				must(t, b.Admin(http.MethodPost, "namespaces/public/default/permissions/gw", []string{"produce", "consume"}))
-			},
-		},
-		{Name: "no token", Driver: at(b.Addr, "signed-none"), Want: "refuses the sign-in", Config: true},
-		{Name: "no token file", Driver: signed(filepath.Join(dir, "missing")), Want: "token_file: ", Config: true},
-	})
-	must(t, b.Admin(http.MethodDelete, "namespaces/public/default/permissions/gw", nil))
-	uplinktest.RunFaults(t, []uplinktest.Fault{
-		{
-			Name: "no rights", Driver: promised{signed(later), uplink.ExactlyOnce}, Want: "has no rights for this", Config: true,
-			Mend: func() {
-				must(t, b.Admin(http.MethodPost, "namespaces/public/default/permissions/gw", []string{"produce", "consume"}))
-			},
-		},
-		{Name: "a key file without an id", Driver: badKey, Want: "oauth2.key_file", Config: true},
-	})
-	g := run(t, withKey, uplinktest.NewLog(), "")
-	g.send(10)
-}
-
-// oauth is an issuer that gives everybody who knows the secret a token.
-func oauth(t *testing.T, access string) string {
-	var s *httptest.Server
-	s = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if strings.HasSuffix(r.URL.Path, "/openid-configuration") {
-			_ = json.NewEncoder(w).Encode(map[string]string{"token_endpoint": s.URL + "/token", "issuer": s.URL})
-			return
+	for i, s := range read(t, b.Addr, "tiny") {
+		if want := fmt.Sprintf("gw1/line/7/%d", i+1); s.ID != want || i >= 1500 {
+			t.Fatalf("record %s stands where %s should", s.ID, want)
 		}
-		_ = json.NewEncoder(w).Encode(map[string]any{"access_token": access, "token_type": "Bearer", "expires_in": 3600})
-	}))
-	t.Cleanup(s.Close)
-	return s.URL
+	}
 }

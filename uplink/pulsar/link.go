@@ -37,6 +37,7 @@ type link struct {
 	calls   sync.WaitGroup  // of the library, that know no context
 	ctx     context.Context //nolint:containedctx // ends with the link, and every Send with it
 	cancel  context.CancelFunc
+	cuts    chan int // records in each batch that the library has closed
 
 	mu  sync.Mutex // guards the fields below
 	err error
@@ -60,7 +61,7 @@ func topicOf(template string, env uplink.Env) string {
 func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
 	l := &link{
 		address: strings.Join(c.Servers, ", "), topic: topicOf(c.Topic, env),
-		cursor: topicOf(c.cursorTopic(), env), links: &c.links,
+		cursor: topicOf(c.cursorTopic(), env), links: &c.links, cuts: make(chan int, 64),
 	}
 	l.refused = func(said refusal) { l.fail(said) }
 	config, err := c.TLS.Client()
@@ -70,7 +71,7 @@ func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
 	if err := c.knock(ctx, config); err != nil {
 		return nil, uplink.Explain(l.address, err)
 	}
-	signIn, err := c.signIn()
+	signIn, err := c.signIn(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -9,14 +9,15 @@ import (
 	"edgegateway/uplink"
 )
 
-// listener takes the library's log, for two lines of it: where a broker refuses a message or the sign-in, the library says so
-// there and nowhere else, and the message is never called back. The rest the Runner says in one line.
+// listener takes the library's log, for three lines of it: where a broker refuses a message or the sign-in, the library says so
+// there and nowhere else, and the message is never called back; and when it closes a batch. The rest the Runner says in one line.
 type listener struct{ link *link }
 
 // The lines that it listens for, and what a broker says in answer to the first command.
 const (
 	sendError    = "Received send error from server"
 	noConnection = "Failed to establish connection with broker"
+	batchClosed  = "BatchBuilder flush: messages: "
 )
 
 // refusal is what a broker said of a message, as CODE: TEXT.
@@ -38,7 +39,6 @@ func (l listener) SubLogger(log.Fields) log.Logger    { return l }
 func (l listener) WithFields(log.Fields) log.Entry    { return l.entry() }
 func (l listener) WithField(string, any) log.Entry    { return l.entry() }
 func (l listener) WithError(error) log.Entry          { return l.entry() }
-func (l listener) Debug(...any)                       {}
 func (l listener) Info(...any)                        {}
 func (l listener) Warn(...any)                        {}
 func (l listener) Error(...any)                       {}
@@ -47,6 +47,19 @@ func (l listener) Infof(string, ...any)               {}
 func (l listener) Errorf(string, ...any)              {}
 func (l listener) entry() log.Entry                   { return log.DefaultNopLogger().WithError(nil) }
 func (l listener) Warnf(format string, values ...any) { l.hear(format, values) }
+
+// Debug implements log.Logger.
+func (l listener) Debug(args ...any) {
+	if len(args) != 2 || args[0] != batchClosed {
+		return
+	}
+	if n, ok := args[1].(uint); ok {
+		select {
+		case l.link.cuts <- int(n):
+		default: // nobody waits for it
+		}
+	}
+}
 
 func (l listener) hear(format string, values []any) {
 	if strings.HasPrefix(format, noConnection) && len(values) == 1 { // the library tries again until its time is up

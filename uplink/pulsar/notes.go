@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/apache/pulsar-client-go/pulsar"
@@ -20,9 +22,10 @@ type note struct {
 	// From is where to look for the last mark, as a message id of the library: what is older is of no more use.
 	From []byte `json:"from,omitempty"`
 	// Stored is a place up to which the stream was stored when the claim was made.
-	Stored place `json:"stored,omitzero"`
-	After  place `json:"after,omitzero"`
-	To     place `json:"to,omitzero"`
+	Stored place  `json:"stored,omitzero"`
+	After  place  `json:"after,omitzero"`
+	To     place  `json:"to,omitzero"`
+	Room   string `json:"room,omitempty"` // makes a note as large as a batch
 }
 
 const (
@@ -40,34 +43,58 @@ type claims struct {
 	mu       sync.Mutex      // guards the fields below
 	instance string          // its name in claims; a new one with each start
 	held     map[string]bool // topics it has claimed
-	probed   map[string]bool // topics that drop repeats
+	lost     map[string]bool // those that another instance has claimed after it, whatever became of their notes
+	probed   map[string]bool // topics that drop repeats; whether a batch is too large for them
 }
 
-func (c *claims) of(topic string) (instance string, held, probed bool) {
+func (c *claims) of(topic string) (instance string, held, lost bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.held == nil {
-		c.instance, c.held, c.probed = rand.Text(), map[string]bool{}, map[string]bool{}
+		c.instance, c.held, c.lost = rand.Text(), map[string]bool{}, map[string]bool{}
 	}
-	return c.instance, c.held[topic], c.probed[topic]
+	return c.instance, c.held[topic], c.lost[topic]
 }
 
-func (c *claims) note(topics map[string]bool, topic string) {
+func (c *claims) lose(topic string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	topics[topic] = true
+	c.lost[topic] = true
+}
+
+func (c *claims) hold(topic string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held[topic] = true
+}
+
+func (c *claims) wasProbed(topic string) (small, probed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	small, probed = c.probed[topic]
+	return small, probed
+}
+
+func (c *claims) hasProbed(topic string, small bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.probed == nil {
+		c.probed = map[string]bool{}
+	}
+	c.probed[topic] = small
 }
 
 // notes is the cursor topic of one session.
 type notes struct {
 	*link
 	topic    string
+	claims   *claims
 	instance string
 	producer pulsar.Producer
-	reader   pulsar.Reader // of what comes after Open
+	tail     *tail // of what is written from the beginning of Open on
 	hearing  sync.WaitGroup
-	mine     bool             // its own claim was heard; used by Open, then by who listens
-	seen     pulsar.MessageID // last note that the reader gave
+	claim    note
+	mine     bool // its own claim was heard; used by Open, then by who listens
 	state
 }
 
@@ -79,18 +106,14 @@ type state struct {
 	stored  place
 }
 
-// openNotes claims the topic, sees whether the broker drops repeats, and listens for other claims.
+// openNotes claims the topic and hears from then on of other claims.
 func (s *exactSession) openNotes(c *claims) (*notes, error) {
-	topic, err := s.partition(s.cursor, "")
-	if err != nil {
-		return nil, err
-	}
-	instance, held, _ := c.of(topic)
-	n := &notes{link: s.link, topic: topic, instance: instance}
-	err = s.together(
+	topic := s.cursor
+	instance, held, lost := c.of(topic)
+	n := &notes{link: s.link, topic: topic, claims: c, instance: instance}
+	err := s.together(
 		func() (err error) {
-			n.reader, err = s.client.CreateReader(pulsar.ReaderOptions{Topic: topic, StartMessageID: pulsar.LatestMessageID(), ReceiverQueueSize: 16})
-			if err == nil { // what is written from here on the reader has, and what was before this finds
+			if n.tail, err = s.follow(topic); err == nil {
 				n.state, err = n.read()
 			}
 			return err
@@ -99,26 +122,29 @@ func (s *exactSession) openNotes(c *claims) (*notes, error) {
 	if err != nil {
 		return nil, err
 	}
-	if held && n.claimed != instance {
+	if lost || held && n.claimed != instance && n.claimed != "" { // without any claim the notes were deleted, or not retained
 		return nil, n.fenced(s.env.Gateway)
 	}
-	if err := s.twice(n.producer, topic, note{Kind: noteClaim, Instance: instance, From: n.from, Stored: n.stored}); err != nil {
+	n.claim = note{Kind: noteClaim, Instance: instance, From: n.from, Stored: n.stored}
+	if _, err := s.write(n.producer, n.claim, nil); err != nil {
 		return nil, err
 	}
-	c.note(c.held, topic)
+	c.hold(topic)
 	return n, nil
 }
 
+// claimAgain sees whether the broker drops repeats.
+func (n *notes) claimAgain() error { return n.again(n.producer, n.topic, n.claim) }
+
 // catchUp takes over what was written since.
-func (n *notes) catchUp(gateway string) (err error) {
-	n.seen, err = n.through(n.reader, n.seen, func(m pulsar.Message) error {
+func (n *notes) catchUp(gateway string) error {
+	return n.tail.through(func(m pulsar.Message) error {
 		heard, err := n.heard(m, gateway)
 		if err == nil && heard.Kind == noteMark && heard.Instance != n.instance {
 			n.state = heard.state(m.ID())
 		}
 		return err
 	})
-	return err
 }
 
 // listen ends the link when another instance claims the topic after this one, and leaves the data's topic to it at once: a Runner
@@ -126,7 +152,7 @@ func (n *notes) catchUp(gateway string) (err error) {
 func (n *notes) listen(gateway string, leave func()) {
 	n.hearing.Go(func() {
 		for {
-			m, err := n.reader.Next(n.ctx)
+			m, err := n.tail.next(n.ctx)
 			if err == nil {
 				_, err = n.heard(m, gateway)
 			}
@@ -162,6 +188,7 @@ func (n *notes) wait() {
 }
 
 func (n *notes) fenced(gateway string) error {
+	n.claims.lose(n.topic)
 	return uplink.Config(fmt.Errorf("another gateway with the id %s writes this stream: it has claimed topic %s after this one, which sends no more until it is started again "+
 		"(want an id of its own for each gateway)", gateway, n.topic))
 }
@@ -178,6 +205,11 @@ func (l *link) twice(p pulsar.Producer, topic string, n note) error {
 	if _, err := l.write(p, n, nil); err != nil {
 		return err
 	}
+	return l.again(p, topic, n)
+}
+
+// again writes the note that was written last under the same sequence id.
+func (l *link) again(p pulsar.Producer, topic string, n note) error {
 	seq := p.LastSequenceID()
 	id, err := l.write(p, n, &seq)
 	if err == nil && id.LedgerID() >= 0 {
@@ -202,45 +234,52 @@ func (l *link) write(p pulsar.Producer, n note, seq *int64) (pulsar.MessageID, e
 	return id, err
 }
 
-// probeRepeats sees, once in the gateway's life, whether the broker drops repeats.
-func (c *Config) probeRepeats(s *session) error {
+// probeRepeats sees, once in the gateway's life, whether the broker drops repeats, and whether a batch of records fits into a
+// message; small if not. The library measures before it compresses, so the note is small on its way.
+func (c *Config) probeRepeats(s *session) (small bool, err error) {
 	topic, err := s.partition(s.cursor, "")
 	if err != nil {
-		return s.explainOf(s.cursor, err)
+		return false, s.explainOf(s.cursor, err)
 	}
-	if _, _, probed := c.claims.of(topic); probed {
-		return nil
+	if small, probed := c.claims.wasProbed(topic); probed {
+		return small, nil
 	}
-	p, err := s.noteProducer(topic)
+	never := uint(0)
+	p, err := s.client.CreateProducer(pulsar.ProducerOptions{
+		Topic: topic, SendTimeout: -1, MaxReconnectToBroker: &never, BackOffPolicyFunc: s.lost, CompressionType: pulsar.LZ4,
+	})
 	if err != nil {
-		return s.explainOf(s.cursor, err)
+		return false, s.explainOf(s.cursor, err)
 	}
 	defer p.Close()
-	if err := s.twice(p, topic, note{Kind: noteProbe}); err != nil {
-		return s.explainOf(s.cursor, err)
+	err = s.twice(p, topic, note{Kind: noteProbe, Room: strings.Repeat(" ", roomOfBatch)})
+	if errors.Is(err, pulsar.ErrMessageTooLarge) {
+		small, err = true, s.twice(p, topic, note{Kind: noteProbe})
 	}
-	c.claims.note(c.claims.probed, topic)
-	return nil
+	if err != nil {
+		return false, s.explainOf(s.cursor, err)
+	}
+	c.claims.hasProbed(topic, small)
+	return small, nil
 }
 
 // read returns what the notes say, from the last mark that the last note knows of.
 func (n *notes) read() (state, error) {
-	var now state
-	last, err := n.lastMessage(n.topic)
+	last, err := n.tail.lastMessage()
 	if err != nil || last == nil {
-		return now, err
+		return state{}, err
 	}
-	start := pulsar.EarliestMessageID()
 	var newest note
 	if err := json.Unmarshal(last.Payload(), &newest); err != nil {
-		return now, n.foreign(err)
+		return state{}, n.foreign(err)
 	}
 	if newest.Kind == noteMark {
 		return newest.state(last.ID()), nil
 	}
+	start := pulsar.EarliestMessageID()
 	if newest.From != nil {
 		if start, err = pulsar.DeserializeMessageID(newest.From); err != nil {
-			return now, n.foreign(err)
+			return state{}, n.foreign(err)
 		}
 	}
 	return n.readFrom(start)
@@ -252,12 +291,7 @@ func (m note) state(id pulsar.MessageID) state {
 }
 
 func (n *notes) readFrom(start pulsar.MessageID) (now state, err error) {
-	reader, err := n.client.CreateReader(pulsar.ReaderOptions{Topic: n.topic, StartMessageID: start, StartMessageIDInclusive: true, ReceiverQueueSize: 100})
-	if err != nil {
-		return now, err
-	}
-	defer n.calls.Go(reader.Close)
-	_, err = n.through(reader, nil, func(m pulsar.Message) error {
+	err = n.tail.from(start, func(m pulsar.Message) error {
 		var read note
 		if err := json.Unmarshal(m.Payload(), &read); err != nil {
 			return n.foreign(err)

@@ -19,7 +19,7 @@ func (c *Config) Probe(ctx context.Context, env uplink.Env, step func(uplink.Ste
 		return
 	}
 	defer l.hangUp()
-	s := &session{link: l, env: env, pack: 1, aloft: map[uint64]*message{}}
+	s := &session{link: l, env: env, pack: 1, aloft: map[*message]struct{}{}}
 	try := func(name, note string, call func() error) bool {
 		err := l.explain(l.do(ctx, call))
 		if err != nil {

@@ -2,6 +2,7 @@ package pulsar
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -26,7 +27,7 @@ type Config struct {
 	TokenFile   string     `yaml:"token_file" doc:"File with the token to sign in with; read again at each connection."`
 	OAuth2      OAuth2     `yaml:"oauth2" doc:"Sign-in with OAuth 2.0 (client credentials) instead."`
 	TLS         uplink.TLS `yaml:"tls" doc:"Encryption of the connection. A client certificate signs in where there is neither token nor oauth2."`
-	Admin       string     `yaml:"admin" doc:"http:// or https:// URL of the admin API, where the gateway may ask it whether the topic keeps what nobody has read yet; empty for not asking."`
+	Admin       string     `yaml:"admin" doc:"http:// or https:// URL of the admin API, where the gateway may ask it whether the topic keeps what nobody has read yet, and what it takes at once; empty for not asking."`
 
 	claims claims
 	links  sync.WaitGroup // clients that were closed and have not said goodbye yet
@@ -44,7 +45,7 @@ type OAuth2 struct {
 }
 
 // faults are what a test leaves out to see what goes wrong without it.
-type faults struct{ noReadBack bool }
+type faults struct{ noReadBack, noDedup bool }
 
 // SendingPolicy implements uplink.HasPolicy.
 func (c *Config) SendingPolicy() *uplink.Policy { return &c.Sending }
@@ -60,7 +61,7 @@ func (c *Config) Check() []pipeline.Problem {
 		}
 	}
 	for _, t := range []struct{ path, topic string }{{"topic", c.Topic}, {"cursor_topic", c.cursorTopic()}} {
-		if text := checkTopic(t.topic); text != "" {
+		if text := checkName(t.topic); text != "" {
 			add(t.path, text)
 			break // the second follows from the first
 		}
@@ -82,7 +83,7 @@ func (c *Config) Check() []pipeline.Problem {
 
 const persistent = "persistent://"
 
-func checkTopic(topic string) string {
+func checkName(topic string) string {
 	switch name := strings.TrimPrefix(topic, persistent); {
 	case strings.HasPrefix(topic, "non-persistent://"):
 		return fmt.Sprintf("%q is not persistent: the broker keeps nothing of it (want a persistent topic)", topic)
@@ -112,12 +113,19 @@ func (c *Config) cursorTopic() string {
 
 // What is sent at once.
 const (
-	batchBytes   = 128 << 10 // of one batch or pack; the library's own default
+	batchBytes   = 128 << 10          // of one batch or pack; the library's own default
+	roomOfBatch  = batchBytes + 4<<10 // what a broker must take for it
 	batchRecords = 1000
-	batchDelay   = 5 * time.Millisecond
 	maxPending   = 8192 // above what a Runner has in flight, so that the library never blocks
 	clientMemory = 16 << 20
+
+	// What the library is told of batches: the session cuts them itself.
+	neverFull    = 1 << 30
+	neverWaiting = 365 * 24 * time.Hour
 )
+
+// InFlight implements uplink.Roomy: enough for some batches, while the broker has others on their way to its disks.
+func (c *Config) InFlight(uplink.Promise) (records, bytes int) { return 4096, 2 << 20 }
 
 // Open implements uplink.Driver.
 func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
@@ -125,9 +133,9 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 	if err != nil {
 		return nil, err
 	}
-	s := &session{link: l, env: env, pack: max(c.Pack, 1), aloft: map[uint64]*message{}, exact: env.Promise.Delivery == uplink.ExactlyOnce}
+	s := &session{link: l, env: env, pack: max(c.Pack, 1), aloft: map[*message]struct{}{}, exact: env.Promise.Delivery == uplink.ExactlyOnce}
 	s.ordered = s.exact || env.Promise.Delivery == uplink.EffectivelyOnce
-	s.batching = s.pack == 1 && (s.exact || !s.ordered)
+	s.batching = s.pack == 1
 	topic := s.topic // what is opened may find a partition of it, also after its time is up
 	var far uplink.Session = s
 	err = l.do(ctx, func() error {
@@ -139,7 +147,7 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 		return e.open()
 	})
 	if err == nil && c.Admin != "" {
-		err = c.checkRetention(ctx, s)
+		err = c.checkTopic(ctx, s)
 	}
 	if err != nil {
 		l.fail(err)
@@ -151,18 +159,30 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 
 // open makes the producer of what is not exactly_once.
 func (s *session) open(c *Config) error {
-	topic, err := s.partition(s.topic, s.env.Gateway+"/"+s.env.Stream)
+	var topic, name string
+	small := false
+	if s.ordered {
+		name = producerName(s.env, 0)
+		if c.faulty.noDedup {
+			name += rand.Text()
+		}
+	}
+	err := s.together(
+		func() (err error) {
+			topic, err = s.partition(s.topic, s.env.Gateway+"/"+s.env.Stream)
+			return err
+		},
+		func() (err error) {
+			if s.ordered {
+				small, err = c.probeRepeats(s)
+			}
+			return err
+		})
 	if err != nil {
 		return err
 	}
 	s.topic = topic
-	name := ""
-	if s.ordered {
-		name = producerName(s.env, 0)
-		if err := c.probeRepeats(s); err != nil {
-			return err
-		}
-	}
+	s.batching = s.batching && !small // or the library would cut batches in two
 	return s.produce(c, name, pulsar.ProducerAccessModeShared)
 }
 
@@ -184,7 +204,7 @@ func (s *session) produce(c *Config, name string, access pulsar.ProducerAccessMo
 	never := uint(0)
 	producer, err := s.client.CreateProducer(pulsar.ProducerOptions{
 		Topic: s.topic, Name: name, ProducerAccessMode: access, SendTimeout: -1, MaxPendingMessages: maxPending,
-		DisableBatching: !s.batching, BatchingMaxPublishDelay: batchDelay, BatchingMaxMessages: batchRecords, BatchingMaxSize: batchBytes,
+		DisableBatching: !s.batching, BatchingMaxPublishDelay: neverWaiting, BatchingMaxMessages: neverFull, BatchingMaxSize: neverFull,
 		CompressionType: compressions[c.Compression], MaxReconnectToBroker: &never, BackOffPolicyFunc: s.lost,
 	})
 	if err != nil {

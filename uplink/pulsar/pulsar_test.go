@@ -42,29 +42,6 @@ func at(addr, topic string) *pulsar.Config {
 	return &pulsar.Config{Servers: []string{addr}, Topic: topic}
 }
 
-// suite is that of a delivery; pack is the driver's setting.
-func suite(server func(rig.TB) *rig.Server, delivery uplink.Delivery, pack int) uplinktest.Suite {
-	prefix := strings.ReplaceAll(string(delivery), "_", "") + strconv.Itoa(pack) + "-"
-	name := "pulsar " + string(delivery)
-	if pack > 1 {
-		name += " in packs"
-	}
-	return uplinktest.Suite{
-		Name: name, Delivery: delivery,
-		Server: server,
-		Driver: func(addr, place string) uplink.Driver {
-			c := at(addr, prefix+place)
-			c.Pack = pack
-			return promised{c, delivery}
-		},
-		Read:          func(t testing.TB, addr, place string) []uplinktest.Stored { return read(t, addr, prefix+place) },
-		Refused:       tooLarge,
-		Doubles:       delivery == uplink.AtLeastOnce,
-		Resumes:       delivery == uplink.ExactlyOnce,
-		Interruptions: 1,
-	}
-}
-
 // shared is the broker of all tests that leave it as it was.
 var shared struct {
 	main   rig.Main
@@ -79,16 +56,9 @@ func TestMain(m *testing.M) {
 
 func broker() *rig.PulsarServer {
 	if shared.broker == nil {
-		shared.broker = rig.Pulsar(&shared.main, "maxMessageSize="+maxMessage, "backlogQuotaCheckIntervalInSeconds=1")
+		shared.broker = start(&shared.main)
 	}
 	return shared.broker
-}
-
-func server(rig.TB) *rig.Server { return broker().Server }
-
-// own is a broker for one suite: the suite kills it, and its store takes a while to be itself again.
-func own(tb rig.TB) *rig.Server {
-	return rig.Pulsar(tb, "maxMessageSize="+maxMessage, "backlogQuotaCheckIntervalInSeconds=1").Server
 }
 
 func tooLarge() pipeline.Message {
@@ -157,57 +127,6 @@ func read(t testing.TB, addr, topic string) []uplinktest.Stored {
 		}
 	}
 	return out
-}
-
-func TestSuiteAtLeastOnce(t *testing.T) { uplinktest.Run(t, suite(own, uplink.AtLeastOnce, 1)) }
-
-func TestSuiteEffectivelyOnce(t *testing.T) {
-	uplinktest.Run(t, suite(own, uplink.EffectivelyOnce, 1))
-}
-
-func TestSuiteExactlyOnce(t *testing.T) { uplinktest.Run(t, suite(own, uplink.ExactlyOnce, 1)) }
-
-// kills is how often each mode is killed.
-func kills() int {
-	if n, err := strconv.Atoi(os.Getenv("UPLINK_KILLS")); err == nil {
-		return n // the long form
-	}
-	return 12
-}
-
-func TestKillsExactlyOnce(t *testing.T) {
-	if n := uplinktest.RunKills(t, suite(server, uplink.ExactlyOnce, 1), "pulsar exactly_once", kills()); n != 0 {
-		t.Errorf("%d records are stored twice, want none", n)
-	}
-}
-
-func TestKillsExactlyOnceInPacks(t *testing.T) {
-	if n := uplinktest.RunKills(t, suite(server, uplink.ExactlyOnce, 100), "pulsar exactly_once in packs", kills()); n != 0 {
-		t.Errorf("%d records are stored twice, want none", n)
-	}
-}
-
-func TestKillsEffectivelyOnce(t *testing.T) {
-	if n := uplinktest.RunKills(t, suite(server, uplink.EffectivelyOnce, 1), "pulsar effectively_once", kills()); n != 0 {
-		t.Errorf("%d records are stored twice, want none", n)
-	}
-}
-
-func TestKillsAtLeastOnce(t *testing.T) {
-	uplinktest.RunKills(t, suite(server, uplink.AtLeastOnce, 1), "pulsar at_least_once", kills())
-}
-
-func TestKillsDoublesWithoutReadingBack(t *testing.T) {
-	s := suite(server, uplink.ExactlyOnce, 1)
-	s.Driver = func(addr, place string) uplink.Driver {
-		c := at(addr, "control-"+place)
-		c.WithoutReadBack()
-		return promised{c, uplink.ExactlyOnce}
-	}
-	s.Read = func(t testing.TB, addr, place string) []uplinktest.Stored { return read(t, addr, "control-"+place) }
-	if n := uplinktest.RunKills(t, s, "pulsar without reading back", 4); n == 0 && !uplinktest.IsChild() {
-		t.Error("no record is stored twice: the suite would not see it")
-	}
 }
 
 func TestDeadLettersSentAgainHaveATopicOfTheirOwnWhereNumbersOnlyGrow(t *testing.T) {

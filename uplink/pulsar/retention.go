@@ -17,8 +17,9 @@ type retention struct {
 	Megabytes int64 `json:"retentionSizeInMB"`
 }
 
-// checkRetention refuses a topic that deletes at once what it confirms: one without a subscription and without retention.
-func (c *Config) checkRetention(ctx context.Context, s *session) error {
+// checkTopic refuses a topic that deletes at once what it confirms: one without a subscription and without retention; and one that
+// may refuse a batch for its size, where order is promised.
+func (c *Config) checkTopic(ctx context.Context, s *session) error {
 	config, err := c.TLS.Client()
 	if err != nil {
 		return err
@@ -29,6 +30,14 @@ func (c *Config) checkRetention(ctx context.Context, s *session) error {
 		return c.ask(ctx, &http.Client{Transport: transport}, path, answer)
 	}
 	name := strings.TrimPrefix(s.topic, persistent)
+	var limit int
+	if err := ask("persistent/"+name+"/maxMessageSize", &limit); err != nil {
+		return err
+	}
+	if limit > 0 && limit < roomOfBatch && s.ordered {
+		return uplink.Config(fmt.Errorf("topic %s takes messages of %d bytes only, by its own policy: what goes behind one that is refused "+
+			"might be stored before it (want a limit of at least %d bytes for the topic, or delivery: at_least_once)", s.topic, limit, roomOfBatch))
+	}
 	var subscriptions []string
 	if err := ask("persistent/"+name+"/subscriptions", &subscriptions); err != nil {
 		return err

@@ -25,7 +25,7 @@ const (
 // behind one that is refused.
 const smallest = 4 << 10
 
-// fullBatch is the payload with which a batch is as large as any that follows.
+// fullBatch is the size with which a batch is as large as any that follows.
 const fullBatch = batchBytes - 8<<10
 
 // session implements uplink.Session.
@@ -39,15 +39,20 @@ type session struct {
 	batching bool // the library puts records together
 	// generation is part of the producer's name.
 	generation uint64
+	flushing   sync.WaitGroup // calls of the producer that may not run beside its Close
 
-	sending sync.Mutex // held by Send and Reset, Close waits for it; guards the fields below
-	begun   bool       // something was confirmed, so nothing of an earlier session is on its way any more
-	proven  int        // bytes of the largest record, or pack, that was confirmed
-	full    bool       // a batch was confirmed that is as large as any
+	sending sync.Mutex    // held by Send and Reset, Close waits for it; guards the fields below
+	begun   bool          // something new was confirmed, so the broker has nothing of what follows
+	doubt   int           // with effectively_once, until then: how many records are tried next
+	proven  int           // bytes of the largest record, or pack, that was confirmed
+	full    bool          // a batch was confirmed that is as large as any
+	uncut   int           // records of the batch that the library has not closed yet
+	flushed chan struct{} // closed when all up to it is confirmed
 
-	flying  sync.Mutex          // guards the fields below
-	aloft   map[uint64]*message // messages without a receipt, by the sequence of their first record
-	dropped bool                // the last message was refused for good
+	flying  sync.Mutex            // guards the fields below
+	aloft   map[*message]struct{} // messages without a receipt
+	fresh   bool                  // the broker has stored something, and not taken it for a repeat
+	dropped bool                  // the last message was refused for good
 	idle    chan struct{}
 	closed  bool
 	top     uint64           // last sequence that was confirmed
@@ -55,12 +60,14 @@ type session struct {
 	before  pulsar.MessageID // the last message that is not in one entry with it
 }
 
-// message is what is sent at once: one record, or a pack.
+// message is what the broker stores at once: one record, a pack, or a batch.
 type message struct {
 	recs   []uplink.Record
 	bytes  int
 	alone  bool // nothing else is in flight
 	last   bool // nothing follows it in this call of Send
+	begun  bool // it cannot be a repeat
+	left   int  // what the library has no receipt of
 	report func(uint64, uplink.Outcome)
 }
 
@@ -84,21 +91,30 @@ func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(ui
 	return nil
 }
 
-// chunk returns how many records go next, and their bytes: a batch of the library at the most, or one message.
+// inDoubt reports whether the broker may have what comes next. With exactly_once the last message says that it has not.
+func (s *session) inDoubt() bool { return s.ordered && !s.exact && !s.begun }
+
+// chunk returns how many records go next, and their bytes: one message of the broker, or some that are each tried by itself.
 func (s *session) chunk(recs []uplink.Record) (n, bytes int) {
 	most := s.pack
-	if s.batching {
+	switch {
+	case s.inDoubt():
+		most = max(s.doubt, 1)
+	case s.batching && s.ordered && !s.begun:
+		most = 1
+	case s.batching:
 		most = batchRecords
-		if s.ordered && !s.begun {
-			most = 1
-		}
 	}
+	total := 0
 	for n < len(recs) && n < most {
 		size := len(recs[n].JSON)
-		if n > 0 && (bytes+size > batchBytes || s.unproven(size)) {
+		if total += size; s.batching {
+			total += envelope(&recs[n])
+		}
+		if n > 0 && (total > batchBytes || s.unproven(size)) {
 			break
 		}
-		bytes += size
+		bytes = total
 		n++
 		if s.unproven(size) {
 			break
@@ -107,22 +123,49 @@ func (s *session) chunk(recs []uplink.Record) (n, bytes int) {
 	return n, bytes
 }
 
-// unproven reports whether the broker might refuse a record for its size, as far as the session knows.
+// envelope returns how much a record in a batch has beside its payload, at the most.
+func envelope(r *uplink.Record) int {
+	return 128 + len(r.ID.Gateway) + len(r.ID.Stream) + len(r.Message.Topic) + len(r.Message.PartitionKey())
+}
+
+// unproven reports whether the broker might refuse a record or a pack for its size, as far as the session knows.
 func (s *session) unproven(size int) bool { return s.ordered && size > max(smallest, s.proven) }
+
+// prove notes what the broker has taken. A limit of the topic counts what is left after compression, and of two records of one size
+// that may be ten times as much for the second: so what is larger than a batch stays unproven.
+func (s *session) prove(size int) { s.proven = max(s.proven, min(size, batchBytes)) }
+
+// mustWait reports whether nothing else may be in flight with what goes next.
+func (s *session) mustWait(recs []uplink.Record, bytes int) bool {
+	switch {
+	case !s.ordered:
+		return false
+	case !s.begun, s.batching && !s.full:
+		return true
+	case s.batching:
+		return len(recs) == 1 && s.unproven(len(recs[0].JSON))
+	}
+	return s.unproven(bytes)
+}
 
 // sendChunk sends records, and waits before and after where they must be alone.
 func (s *session) sendChunk(ctx context.Context, recs []uplink.Record, bytes int, last bool, report func(uint64, uplink.Outcome)) error {
-	alone := s.ordered && (!s.begun || s.batching && !s.full || s.unproven(bytes))
+	alone := s.mustWait(recs, bytes)
 	if alone {
 		if err := s.drain(ctx); err != nil {
 			return err
 		}
 	}
-	if s.pack > 1 {
-		s.publish(ctx, &message{recs, bytes, alone, last, report})
+	if together := s.pack > 1 || s.batching; together && !s.inDoubt() {
+		if err := s.publish(ctx, &message{recs: recs, bytes: bytes, alone: alone, last: last, begun: s.begun, report: report}); err != nil {
+			return err
+		}
 	} else {
 		for i := range recs {
-			s.publish(ctx, &message{recs[i : i+1], len(recs[i].JSON), alone && len(recs) == 1, last, report})
+			m := &message{recs: recs[i : i+1], bytes: len(recs[i].JSON), alone: alone && len(recs) == 1, last: last, begun: s.begun, report: report}
+			if err := s.publish(ctx, m); err != nil {
+				return err
+			}
 		}
 	}
 	if !alone {
@@ -134,46 +177,113 @@ func (s *session) sendChunk(ctx context.Context, recs []uplink.Record, bytes int
 	if s.wasDropped() {
 		return nil // it is the last record of recs, and says nothing of what the broker takes
 	}
-	s.begun = true
+	if s.exact || s.storedNew() {
+		s.begun = true
+	}
+	s.doubt = min(2*max(s.doubt, 1), batchRecords)
 	s.full = s.full || bytes >= fullBatch
 	for i := range recs {
-		s.proven = max(s.proven, len(recs[i].JSON))
+		s.prove(len(recs[i].JSON))
 	}
 	if s.pack > 1 {
-		s.proven = max(s.proven, bytes)
+		s.prove(bytes)
 	}
 	return nil
 }
 
 // publish sends one message.
-func (s *session) publish(ctx context.Context, m *message) {
+func (s *session) publish(ctx context.Context, m *message) error {
+	if err := s.waitCut(ctx); err != nil {
+		return err
+	}
+	out := s.messages(m.recs)
+	m.left = len(out)
 	s.flying.Lock()
 	s.dropped = false
-	s.aloft[m.recs[0].ID.Seq] = m
+	s.aloft[m] = struct{}{}
 	s.flying.Unlock()
-	s.producer.SendAsync(ctx, s.message(m.recs), func(id pulsar.MessageID, _ *pulsar.ProducerMessage, err error) {
-		s.flying.Lock()
-		defer s.flying.Unlock()
-		switch {
-		case s.aloft[m.recs[0].ID.Seq] != m || s.closed:
-		case err != nil && isRefused(err):
-			s.refusedLocked(m, err)
-		case err != nil:
-			if !errors.Is(err, context.Canceled) {
-				s.fail(err)
-			}
-			return // in doubt
-		case id.LedgerID() < 0 && s.exact:
-			s.fail(errRepeat)
-			return // so is this
-		default:
-			s.storedLocked(id, m.recs[len(m.recs)-1].ID.Seq)
-			for i := range m.recs {
-				m.report(m.recs[i].ID.Seq, uplink.Outcome{Verdict: uplink.Ack})
-			}
+	done := func(id pulsar.MessageID, _ *pulsar.ProducerMessage, err error) { s.landed(m, id, err) }
+	for i := range out {
+		s.producer.SendAsync(ctx, &out[i], done)
+	}
+	if s.batching {
+		s.cut(len(out))
+	}
+	return nil
+}
+
+// cut has the library close its batch: behind what it was given, and at once, instead of some milliseconds later.
+func (s *session) cut(records int) {
+	flushed := make(chan struct{})
+	s.uncut, s.flushed = records, flushed
+	producer := s.producer
+	s.flushing.Go(func() {
+		defer close(flushed)
+		if err := producer.FlushWithCtx(s.ctx); err != nil {
+			s.fail(err) // nothing new where the session has ended
 		}
-		s.landLocked(m)
 	})
+}
+
+// waitCut waits until the library has closed the batch, or what comes next would come into it. It says so in its log only; should it
+// not do that any more, the receipts say it as well, later.
+func (s *session) waitCut(ctx context.Context) error {
+	for s.uncut > 0 {
+		select {
+		case n := <-s.cuts:
+			s.uncut -= n
+		case <-s.flushed:
+			for len(s.cuts) > 0 {
+				<-s.cuts
+			}
+			s.uncut = 0
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// landed takes what the library says of one part of a message. The parts of a batch are stored together.
+func (s *session) landed(m *message, id pulsar.MessageID, err error) {
+	s.flying.Lock()
+	defer s.flying.Unlock()
+	if _, ok := s.aloft[m]; !ok || s.closed {
+		return
+	}
+	switch {
+	case err != nil && isRefused(err):
+		s.refusedLocked(m, true, err)
+		s.landLocked(m)
+		return
+	case err != nil:
+		if !errors.Is(err, context.Canceled) {
+			s.fail(err)
+		}
+		return // in doubt
+	case id.LedgerID() < 0 && (s.exact || m.begun):
+		s.fail(errRepeat)
+		return // so is this
+	case s.ordered && !s.exact && s.batching && int(id.BatchSize()) != len(m.recs):
+		s.fail(errCut)
+		return
+	}
+	if m.left--; m.left > 0 {
+		return
+	}
+	repeat := id.LedgerID() < 0
+	s.storedLocked(id, m.recs[len(m.recs)-1].ID.Seq)
+	s.fresh = s.fresh || !repeat
+	for i := range m.recs {
+		m.report(m.recs[i].ID.Seq, uplink.Outcome{Verdict: uplink.Ack, Repeat: repeat})
+	}
+	s.landLocked(m)
+}
+
+func (s *session) storedNew() bool {
+	s.flying.Lock()
+	defer s.flying.Unlock()
+	return s.fresh
 }
 
 // storedLocked notes where a message is. The broker names none for a repeat.
@@ -195,17 +305,18 @@ func (s *session) confirmed() uint64 {
 
 // landLocked takes a message out of the air.
 func (s *session) landLocked(m *message) {
-	delete(s.aloft, m.recs[0].ID.Seq)
+	delete(s.aloft, m)
 	if len(s.aloft) == 0 && s.idle != nil {
 		close(s.idle)
 		s.idle = nil
 	}
 }
 
-// refusedLocked reports a message that the broker never takes. What has company is a suspect: the Runner sends it again alone.
-func (s *session) refusedLocked(m *message, err error) {
+// refusedLocked reports a message that the broker never takes, or that may be the one. What has company is a suspect: the Runner
+// sends it again alone.
+func (s *session) refusedLocked(m *message, sure bool, err error) {
 	o := uplink.Outcome{Verdict: uplink.Suspect, Err: s.tooLarge(m, err)}
-	if len(m.recs) == 1 && (!s.ordered || m.alone && m.last) {
+	if sure && len(m.recs) == 1 && (!s.ordered || m.alone && m.last) {
 		o.Verdict = uplink.Drop
 	}
 	s.dropped = true
@@ -227,9 +338,10 @@ func (s *session) wasDropped() bool {
 func (s *session) refused(said refusal) {
 	if said.isSize() {
 		s.flying.Lock()
-		for _, m := range s.aloft {
+		sure := len(s.aloft) == 1
+		for m := range s.aloft {
 			if !s.closed {
-				s.refusedLocked(m, said)
+				s.refusedLocked(m, sure, said)
 			}
 			s.landLocked(m)
 		}
@@ -240,11 +352,6 @@ func (s *session) refused(said refusal) {
 
 // drain waits until nothing is in flight.
 func (s *session) drain(ctx context.Context) error {
-	if s.batching {
-		if err := s.producer.FlushWithCtx(ctx); err != nil && ctx.Err() == nil {
-			s.fail(err)
-		}
-	}
 	s.flying.Lock()
 	idle := s.idle
 	aloft := len(s.aloft)
@@ -263,32 +370,50 @@ func (s *session) drain(ctx context.Context) error {
 	return s.ctx.Err()
 }
 
-// message makes what Pulsar's consumers get: a record, or a pack with a line for each.
-func (s *session) message(recs []uplink.Record) *pulsar.ProducerMessage {
-	first, last := &recs[0], &recs[len(recs)-1]
-	m := &pulsar.ProducerMessage{
-		Payload: last.JSON, Key: last.Message.PartitionKey(), EventTime: last.Message.Time,
-		Properties: map[string]string{propertyID: last.ID.String(), propertyTopic: last.Message.Topic},
+// messages makes what Pulsar's consumers get: a message for each record, or a pack with a line for each. With effectively_once all
+// that is stored together has the sequence id of its last record, so that the broker knows how far it goes.
+func (s *session) messages(recs []uplink.Record) []pulsar.ProducerMessage {
+	last := &recs[len(recs)-1]
+	if s.pack > 1 {
+		m := s.message(last, last)
+		if s.exact { // the first message of a session is to be refused if anything of it is stored
+			m = s.message(last, &recs[0])
+		}
+		m.Key = ""
+		delete(m.Properties, propertyTopic)
+		m.Properties[propertyFirst] = strconv.FormatUint(recs[0].ID.Seq, 10)
+		var lines bytes.Buffer
+		for i := range recs {
+			lines.Write(recs[i].JSON)
+			lines.WriteByte('\n')
+		}
+		m.Payload = lines.Bytes()
+		return []pulsar.ProducerMessage{m}
+	}
+	out := make([]pulsar.ProducerMessage, len(recs))
+	for i := range recs {
+		numbered := last
+		if s.exact {
+			numbered = &recs[i]
+		}
+		out[i] = s.message(&recs[i], numbered)
+	}
+	return out
+}
+
+// message makes that of one record, with the sequence id of another.
+func (s *session) message(r, numbered *uplink.Record) pulsar.ProducerMessage {
+	m := pulsar.ProducerMessage{
+		Payload: r.JSON, Key: r.Message.PartitionKey(), EventTime: r.Message.Time,
+		Properties: map[string]string{propertyID: r.ID.String(), propertyTopic: r.Message.Topic},
 	}
 	if s.ordered {
-		seq := int64(first.ID.Seq)
+		seq := int64(numbered.ID.Seq)
 		m.SequenceID = &seq
 	}
 	if s.generation > 0 {
 		m.Properties[propertyGeneration] = strconv.FormatUint(s.generation, 10)
 	}
-	if s.pack == 1 {
-		return m
-	}
-	m.Key = ""
-	delete(m.Properties, propertyTopic)
-	m.Properties[propertyFirst] = strconv.FormatUint(first.ID.Seq, 10)
-	var lines bytes.Buffer
-	for i := range recs {
-		lines.Write(recs[i].JSON)
-		lines.WriteByte('\n')
-	}
-	m.Payload = lines.Bytes()
 	return m
 }
 
@@ -307,5 +432,6 @@ func (s *session) Close() {
 	s.fail(errClosed)
 	s.sending.Lock() // Send has returned: the library panics where one sends while another closes
 	defer s.sending.Unlock()
+	s.flushing.Wait() // as with Send
 	s.hangUp()
 }

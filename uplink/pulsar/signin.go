@@ -1,6 +1,7 @@
 package pulsar
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 )
 
 // signIn returns how to sign in, or nil. Files are read now, so at each session, and a token at each connection too.
-func (c *Config) signIn() (pulsar.Authentication, error) {
+func (c *Config) signIn(ctx context.Context) (pulsar.Authentication, error) {
 	switch {
 	case c.TokenFile != "":
 		if _, err := c.readToken(); err != nil {
@@ -21,7 +22,7 @@ func (c *Config) signIn() (pulsar.Authentication, error) {
 		}
 		return pulsar.NewAuthenticationTokenFromSupplier(c.readToken), nil
 	case c.OAuth2.KeyFile != "":
-		return c.signInOAuth2()
+		return c.signInOAuth2(ctx)
 	case c.TLS.Enabled && c.TLS.CertFile != "":
 		return pulsar.NewAuthenticationFromTLSCertSupplier(func() (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(c.TLS.CertFile, c.TLS.KeyFile)
@@ -43,7 +44,7 @@ func (c *Config) readToken() (string, error) {
 	return token, nil
 }
 
-func (c *Config) signInOAuth2() (pulsar.Authentication, error) {
+func (c *Config) signInOAuth2(ctx context.Context) (pulsar.Authentication, error) {
 	o := c.OAuth2
 	var key struct {
 		Type     string `json:"type"`
@@ -71,8 +72,33 @@ func (c *Config) signInOAuth2() (pulsar.Authentication, error) {
 	signIn := pulsar.NewAuthenticationOAuth2(map[string]string{
 		"type": "client_credentials", "issuerUrl": o.Issuer, "audience": o.Audience, "scope": o.Scope, "privateKey": o.KeyFile, "clientId": key.ClientID,
 	})
-	if signIn == nil {
-		return nil, fmt.Errorf("%s does not answer as an issuer of OAuth 2.0 (is oauth2.issuer right, and is it up?)", o.Issuer)
+	issuer, ok := signIn.(interface {
+		Init() error
+		GetData() ([]byte, error)
+	})
+	if !ok {
+		return nil, fmt.Errorf("%s cannot be an issuer of OAuth 2.0 (is oauth2.issuer right?)", o.Issuer)
 	}
-	return signIn, nil
+	if err := issuer.Init(); err != nil { // asks nobody
+		return nil, err
+	}
+	token := func() (string, error) {
+		token, err := issuer.GetData() // one that it has already, while that is valid
+		return string(token), err
+	}
+	// The library asks the issuer when it connects, and where that fails waits for the answer of a broker that it has not asked.
+	asked := make(chan error, 1)
+	c.links.Go(func() { _, err := token(); asked <- err })
+	select {
+	case err = <-asked:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	switch {
+	case err == nil:
+		return pulsar.NewAuthenticationTokenFromSupplier(token), nil
+	case says(err, "invalid_client", "unauthorized_client", "invalid_scope", "invalid_grant", "status code was received: 4"):
+		return nil, uplink.Config(fmt.Errorf("%s refuses the sign-in: wrong client id, secret, audience or scope (it says: %w)", o.Issuer, err))
+	}
+	return nil, fmt.Errorf("%s does not answer as an issuer of OAuth 2.0 (is oauth2.issuer right, and is it up?): %w", o.Issuer, err)
 }

@@ -9,16 +9,19 @@ import (
 
 // run runs a script and returns its reply: a number or a text, why it refused, the cursor, and perhaps more. What it wrote is
 // then where the settings want it.
-func (s *session) run(ctx context.Context, script *redis.Script, keys []string, args []any) ([]any, error) {
-	var reply []any
-	var err error
-	if s.waitAOF || s.waitReplicas > 0 {
-		if reply, err = s.runAndWait(ctx, script.EvalSha, keys, args); redis.HasErrorPrefix(err, "NOSCRIPT") {
-			reply, err = s.runAndWait(ctx, script.Eval, keys, args)
-		}
-	} else {
-		reply, err = script.Run(ctx, s.client, keys, args...).Slice()
+func (s *session) run(ctx context.Context, c *command) ([]any, error) {
+	reply, err := s.runAndWait(ctx, c)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		c.spellOut()
+		reply, err = s.runAndWait(ctx, c)
 	}
+	return s.sensible(reply, err)
+}
+
+// read returns the reply of a script that was sent by itself.
+func (s *session) read(cmd *redis.Cmd) ([]any, error) { return s.sensible(cmd.Slice()) }
+
+func (s *session) sensible(reply []any, err error) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -32,19 +35,29 @@ func (s *session) run(ctx context.Context, script *redis.Script, keys []string, 
 	return nil, fmt.Errorf("%s gave an answer that makes no sense: %v", s.address, reply)
 }
 
-type evaluate func(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd
-
 // runAndWait sends the script and the wait for its writes together: they must share a connection, because the server waits
 // for what the connection wrote. The server waits for all earlier writes too, so a repeat is as safe as what it repeats.
-func (s *session) runAndWait(ctx context.Context, eval evaluate, keys []string, args []any) ([]any, error) {
-	var script, waited *redis.Cmd
+func (s *session) runAndWait(ctx context.Context, c *command) ([]any, error) {
+	script := c.cmd(ctx)
+	wait := s.waits()
+	if !wait && !s.asking {
+		_ = s.client.Process(ctx, script) // the command has its error
+		return script.Slice()
+	}
+	var waited *redis.Cmd
 	_, _ = s.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
-		script, waited = eval(ctx, p, keys, args...), p.Do(ctx, s.waitCommand()...)
+		if s.asking {
+			p.Do(ctx, "ASKING")
+		}
+		_ = p.Process(ctx, script)
+		if wait {
+			waited = p.Do(ctx, s.waitCommand()...)
+		}
 		return nil
 	})
 	reply, err := script.Slice()
-	if err != nil {
-		return nil, err
+	if err != nil || !wait {
+		return reply, err
 	}
 	if err := s.reached(waited); err != nil {
 		return nil, err

@@ -22,5 +22,5 @@ func (c *Config) Keeps(p uplink.Promise) error {
 
 // InFlight implements uplink.Roomy: while one script runs, the next records are read and encoded.
 func (c *Config) InFlight(uplink.Promise) (records, bytes int) {
-	return 4 * scriptRecords, 2 * scriptBytes
+	return 8 * scriptRecords, 4 * scriptBytes
 }

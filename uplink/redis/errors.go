@@ -48,6 +48,10 @@ func (s *session) explainRefusal(text string) error {
 	case "FENCED":
 		return s.fenced(rest)
 	case "ELSEWHERE":
+		if s.fence == "" {
+			return fmt.Errorf("key %s is at %s and was at %s when this gateway wrote last: %s has lost confirmed writes, "+
+				"or another gateway with the id %s writes there too", s.key, rest, s.last, s.address, s.gateway)
+		}
 		return fmt.Errorf("key %s is at %s and was at %s when this gateway wrote last: %s has lost confirmed writes (a fail-over, or an old copy was put back?)",
 			s.key, rest, s.last, s.address)
 	case "NEWER":
@@ -93,8 +97,14 @@ func (s *session) explainServer(err error) error {
 		return config("%s: the user has no rights for this (want %s): %s", s.address, s.rights(), text)
 	case strings.Contains(text, "invalid DB index"), strings.Contains(text, "DB index is out of range"):
 		return config("%s has no such database (want db: 0, or a number below its setting databases)", s.address)
-	case strings.HasPrefix(text, "MOVED "), strings.HasPrefix(text, "ASK "), strings.HasPrefix(text, "CROSSSLOT"):
-		return config("%s is a node of a cluster, and the key is not there (want a single server, or a proxy in front of the cluster): %s", s.address, text)
+	case strings.HasPrefix(text, "CROSSSLOT"), isElsewhere(text) && len(s.nodes) == 0:
+		return config("%s is a node of a cluster (want its nodes in cluster, and no address): %s", s.address, text)
+	case isElsewhere(text):
+		return fmt.Errorf("%s has given key %s away, or is about to: the gateway looks for it in the cluster again: %s", s.address, s.key, text)
+	case strings.HasPrefix(text, "CLUSTERDOWN"):
+		return fmt.Errorf("%s: the cluster is down (are nodes missing, or slots that nobody has?): %s", s.address, text)
+	case strings.Contains(text, "cluster support disabled"):
+		return config("%s is no node of a cluster (want address instead of cluster)", s.address)
 	case strings.Contains(text, "OOM "):
 		return fmt.Errorf("%s is full: it has reached its maxmemory (want more memory or max_len)", s.address)
 	case redis.IsReadOnlyError(err), strings.Contains(text, "READONLY"):

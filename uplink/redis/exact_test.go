@@ -117,23 +117,36 @@ func (f far) do(args ...any) any {
 // holds wants the records 1 to n at the key, each once and in order.
 func (f far) holds(as, key string, n int) {
 	f.t.Helper()
+	holds(f.t, f.Client, as, key, n)
+}
+
+func holds(t *testing.T, c client.Cmdable, as, key string, n int) {
+	t.Helper()
 	var ids []string
 	if as == "list" {
-		for _, e := range f.LRange(f.t.Context(), key, 0, -1).Val() {
-			ids = append(ids, recordID(f.t, e))
+		elements, err := c.LRange(t.Context(), key, 0, -1).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range elements {
+			ids = append(ids, recordID(t, e))
 		}
 	} else {
-		for _, e := range f.XRange(f.t.Context(), key, "-", "+").Val() {
+		entries, err := c.XRange(t.Context(), key, "-", "+").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
 			ids = append(ids, e.Values["id"].(string))
 		}
 	}
 	for i, id := range ids {
 		if want := fmt.Sprintf("gw1/line/7/%d", i+1); id != want {
-			f.t.Fatalf("%s: record %s stands where %s should", key, id, want)
+			t.Fatalf("%s: record %s stands where %s should", key, id, want)
 		}
 	}
 	if len(ids) != n {
-		f.t.Errorf("%s holds %d records, want %d", key, len(ids), n)
+		t.Errorf("%s holds %d records, want %d", key, len(ids), n)
 	}
 }
 

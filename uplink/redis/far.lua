@@ -2,6 +2,28 @@
 -- Sequences are compared as text, because a number of Lua is exact up to 2^53 only.
 local function pad(s) return string.rep('0', 20 - #s) .. s end
 
+-- halves returns the ten first and the ten last of a sequence's twenty digits as numbers.
+local function halves(s)
+  s = pad(s)
+  return tonumber(string.sub(s, 1, 10)), tonumber(string.sub(s, 11))
+end
+
+-- minus returns a - b, which is exact where it is small.
+local function minus(a, b)
+  local a_high, a_low = halves(a)
+  local b_high, b_low = halves(b)
+  return (a_high - b_high) * 1e10 + (a_low - b_low)
+end
+
+-- plus returns s + n as text; n is small.
+local function plus(s, n)
+  local high, low = halves(s)
+  low = low + n
+  if low >= 1e10 then high, low = high + 1, low - 1e10 end
+  local sum = string.gsub(string.format('%010.0f%010.0f', high, low), '^0+(%d)', '%1')
+  return sum
+end
+
 -- top returns the last id the stream has ever had, 0-0 if there is no stream; or nil and why not.
 local function top()
   local info = redis.pcall('XINFO', 'STREAM', KEYS[1])

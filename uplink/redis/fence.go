@@ -2,12 +2,9 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 
 	"edgegateway/uplink"
 )
@@ -21,7 +18,10 @@ type exactSession struct {
 // claim fences older instances and reads the far cursor.
 func (s *session) claim(ctx context.Context, c *uplink.Claims) (*exactSession, error) {
 	instance, held := c.Of(s.fence)
-	reply, err := s.run(ctx, s.scripts.claim, s.keys(), []any{s.as, instance, strconv.FormatUint(held, 10)})
+	cmd := newCommand(s.scripts.claim, s.keys(), 3)
+	cmd.args = append(cmd.args, s.as, instance, strconv.FormatUint(held, 10))
+	cmd.spellOut() // it is short, and a server that does not know it would have to be asked twice
+	reply, err := s.run(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -75,13 +75,13 @@ func (s *session) stand(text string) (far uplink.FarCursor, ok bool) {
 	return far, ok
 }
 
-// entryID returns the id of a record's entry in the stream.
-func (s *session) entryID(seq uint64) string {
-	id := uplink.FarCursor{Epoch: s.epoch, Seq: seq}
-	if base, ok := parseCursor(strings.TrimPrefix(s.base, "@")); ok {
-		id = uplink.FarCursor{Epoch: base.Epoch, Seq: base.Seq + seq}
+// after returns the cursor that a chunk leaves behind: it only grows.
+func (s *session) after(cursor string, seq uint64) string {
+	text, _, _ := strings.Cut(cursor, "@")
+	if at, ok := parseCursor(text); !ok || at.Epoch == s.epoch && at.Seq >= seq {
+		return cursor // or it is not known
 	}
-	return strconv.FormatUint(id.Epoch, 10) + "-" + strconv.FormatUint(id.Seq, 10)
+	return strconv.FormatUint(s.epoch, 10) + "-" + strconv.FormatUint(seq, 10) + s.base
 }
 
 // Far implements uplink.Resumer.
@@ -89,9 +89,13 @@ func (s *exactSession) Far() uplink.FarCursor { return s.far }
 
 // Reset implements uplink.Resumer.
 func (s *exactSession) Reset(ctx context.Context, to uplink.FarCursor) error {
-	s.turn <- struct{}{} // nothing is in flight
-	defer func() { <-s.turn }()
-	reply, err := s.run(ctx, s.scripts.reset, s.keys(), []any{s.as, s.token, fmt.Sprintf("%d-%d", to.Epoch, to.Seq)})
+	s.hold()
+	defer s.release()
+	cmd := newCommand(s.scripts.reset, s.keys(), 3)
+	cmd.args = append(cmd.args, s.as, s.token, fmt.Sprintf("%d-%d", to.Epoch, to.Seq))
+	reply, err := s.run(ctx, cmd)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err == nil && reply[1] != "" {
 		err = refused(reply[1].(string))
 	}
@@ -105,9 +109,15 @@ func (s *exactSession) Reset(ctx context.Context, to uplink.FarCursor) error {
 
 // Alive implements uplink.Watcher.
 func (s *exactSession) Alive(ctx context.Context) error {
-	holder, err := s.client.Get(ctx, s.fence).Result()
+	s.mu.Lock()
+	failed := s.failed
+	s.mu.Unlock()
+	if failed != nil {
+		return failed
+	}
+	holder, err := s.get(ctx, s.fence)
 	switch {
-	case err != nil && !errors.Is(err, redis.Nil):
+	case err != nil:
 		return s.explain(err)
 	case holder != s.token:
 		return s.explain(refused("FENCED " + holder))

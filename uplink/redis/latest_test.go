@@ -125,13 +125,37 @@ func TestChecksSayWhatWouldBeRight(t *testing.T) {
 		{&redis.Config{Key: "k:{topic}"}, "key: unknown placeholder {topic}"},
 		{&redis.Config{As: "latest", Key: "k:{topic}"}, ""},
 		{&redis.Config{As: "list", Key: "k", MaxLen: 5}, ""},
+		{&redis.Config{Key: "k", Cluster: []string{"c:1"}}, "address: where the server is must be said once"},
+		{&redis.Config{Key: "k", Sentinel: redis.Sentinel{Master: "m"}}, "address: where the server is must be said once"},
 	} {
+		test.cfg.Address = "r:6379"
 		got := ""
 		for _, p := range test.cfg.Check() {
 			got += p.Path + ": " + p.Text
 		}
 		if (got == "") != (test.want == "") || !strings.HasPrefix(got, test.want) {
 			t.Errorf("as %q: %q, want %q", test.cfg.As, got, test.want)
+		}
+	}
+	for _, test := range []struct {
+		cfg  *redis.Config
+		want string
+	}{
+		{&redis.Config{Key: "k"}, "address: where the server is must be said once"},
+		{&redis.Config{Key: "k", Cluster: []string{"c:1"}}, ""},
+		{&redis.Config{Key: "k", Cluster: []string{"c:1"}, DB: 3}, "db: a cluster has one database only"},
+		{&redis.Config{Key: "k", Cluster: []string{"c:1"}, As: "latest"}, ""},
+		{&redis.Config{Key: "k", Cluster: []string{"c:1"}, As: "latest", WaitReplicas: 1}, "as: the hashes are at several nodes"},
+		{&redis.Config{Key: "k", Sentinel: redis.Sentinel{Master: "m", Addresses: []string{"s:1"}}}, ""},
+		{&redis.Config{Key: "k", Sentinel: redis.Sentinel{Master: "m"}}, "sentinel: addresses and master belong together"},
+		{&redis.Config{Key: "k", Address: "r:1", Sentinel: redis.Sentinel{User: "u"}}, "sentinel: there is a sign-in but no sentinel"},
+	} {
+		got := ""
+		for _, p := range test.cfg.Check() {
+			got += p.Path + ": " + p.Text
+		}
+		if (got == "") != (test.want == "") || !strings.HasPrefix(got, test.want) {
+			t.Errorf("%+v: %q, want %q", test.cfg, got, test.want)
 		}
 	}
 	for as, n := range map[string]int{"stream": 3, "list": 3, "latest": 6} {
@@ -253,4 +277,30 @@ func TestATopicThatIsSomebodyElsesHoldsOnlyItself(t *testing.T) {
 			t.Errorf("hash of %s holds record %s, want %s", topic, got, seq)
 		}
 	}
+}
+
+// keysOf returns the keys of a place that holds the last record of each topic.
+func keysOf(t testing.TB, addr, place string) (keys []string) {
+	t.Helper()
+	each := connect(t, addr).Scan(t.Context(), 0, "edge:gw1:"+place+":*", 1000).Iterator()
+	for each.Next(t.Context()) {
+		keys = append(keys, each.Val())
+	}
+	if err := each.Err(); err != nil {
+		t.Fatalf("read back: %v", err)
+	}
+	return keys
+}
+
+func readLatest(t testing.TB, addr, place string) (out []uplinktest.Stored) {
+	t.Helper()
+	c := connect(t, addr)
+	for _, key := range keysOf(t, addr, place) {
+		h, err := c.HGetAll(t.Context(), key).Result()
+		if err != nil {
+			t.Fatalf("read back: %v", err)
+		}
+		out = append(out, uplinktest.Stored{ID: h["id"], Payload: h["payload"]})
+	}
+	return out
 }

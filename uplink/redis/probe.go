@@ -22,7 +22,13 @@ func (c *Config) Probe(ctx context.Context, env uplink.Env, step func(uplink.Ste
 		step(uplink.Step{Name: "read the TLS settings", Err: err})
 		return
 	}
-	defer func() { _ = s.client.Close() }() // the probe is over either way
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	defer s.Close()
+	if found, ok := s.probeWhere(ctx); ok {
+		if step(found); found.Err != nil {
+			return
+		}
+	}
 	conn := s.client.Conn()
 	defer func() { _ = conn.Close() }() // the same
 	p := &probe{session: s, conn: conn, signIn: "sign in as the default user"}
@@ -39,6 +45,28 @@ func (c *Config) Probe(ctx context.Context, env uplink.Env, step func(uplink.Ste
 			}
 		}
 	}
+}
+
+// probeWhere finds the server where the config does not name it. Its errors are in plain words.
+func (s *session) probeWhere(ctx context.Context) (found uplink.Step, ok bool) {
+	switch {
+	case s.sentinels != nil:
+		found.Name = "ask the sentinels for the master " + s.sentinels.name
+		at, err := s.sentinels.master(ctx)
+		if found.Err = err; err == nil {
+			s.use(at.address, false)
+		}
+	case len(s.nodes) > 0:
+		key := strings.ReplaceAll(s.key, topicPlaceholder, "probe")
+		found.Name = "find the node of key " + key
+		found.Err = s.findNode(ctx, key)
+	default:
+		return found, false
+	}
+	if found.Err == nil {
+		found.Note = s.address
+	}
+	return found, true
 }
 
 type probe struct {

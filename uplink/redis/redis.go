@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"edgegateway/pipeline"
 	"edgegateway/uplink"
@@ -17,18 +16,21 @@ import (
 
 // Config is the section of a Redis uplink in the config file.
 type Config struct {
-	Address      string          `yaml:"address" doc:"HOST:PORT of the Redis server." required:"true"`
-	DB           int             `yaml:"db" doc:"Number of the database." default:"0" min:"0"`
+	Address      string          `yaml:"address" doc:"HOST:PORT of the Redis server. Instead of it there may be cluster or sentinel."`
+	Cluster      []string        `yaml:"cluster" doc:"HOST:PORT of the nodes of a cluster to ask first."`
+	Sentinel     Sentinel        `yaml:"sentinel" doc:"Sentinels to ask for the address of the master."`
+	DB           int             `yaml:"db" doc:"Number of the database; a cluster has only 0." default:"0" min:"0"`
 	User         string          `yaml:"user" doc:"User of Redis' ACL; empty for the default user."`
 	Password     pipeline.Secret `yaml:"password" doc:"Password of the user."`
-	TLS          uplink.TLS      `yaml:"tls" doc:"Encryption of the connection."`
+	TLS          uplink.TLS      `yaml:"tls" doc:"Encryption of the connections, also to nodes and sentinels."`
 	As           string          `yaml:"as" doc:"What the key is: stream (an entry for each record), list (an element for each record, taken off by its readers) or latest (a hash for each topic with its newest record)." default:"stream"`
 	Key          string          `yaml:"key" doc:"Key of the stream or list; {gateway}, {stream} and {uplink} are filled in. Nobody else may write to it. For latest there is {topic} too, and :{topic} is added where it is missing." default:"edge:{gateway}:{stream}"`
 	MaxLen       int64           `yaml:"max_len" doc:"Let Redis trim the stream to about so many entries, the list to exactly so many elements, oldest first; 0 for never." default:"0" min:"0"`
 	WaitAOF      bool            `yaml:"wait_aof" doc:"Confirm a record only when the server has it on disk (Redis 7.2 with appendonly yes)." default:"false"`
 	WaitReplicas int             `yaml:"wait_replicas" doc:"Confirm a record only when so many replicas have it; with wait_aof, on their disks." default:"0" min:"0"`
 
-	script string // append.lua, unless a test wants to see what goes wrong with less
+	script        string        // append.lua, unless a test wants to see what goes wrong with less
+	sentinelEvery time.Duration // how often sentinels are asked; 0 for the usual
 
 	Sending uplink.Policy `yaml:"sending" doc:"When and how much is sent."`
 }
@@ -64,10 +66,48 @@ func (c *Config) Check() []pipeline.Problem {
 	if c.Key == "" {
 		mistake("key", "is empty (want a key, such as edge:{gateway}:{stream})")
 	}
+	for _, p := range c.checkPlace() {
+		mistake(p.Path, p.Text)
+	}
 	if c.User != "" && !c.Password.IsSet() {
 		mistake("password", "missing for user "+strconv.Quote(c.User)+" (want password_file or password)")
 	}
 	return append(problems, uplink.CheckTLS(&c.TLS)...)
+}
+
+// checkPlace checks where the server is.
+func (c *Config) checkPlace() []pipeline.Problem {
+	var problems []pipeline.Problem
+	mistake := func(path, text string) { problems = append(problems, pipeline.Problem{Path: path, Text: text}) }
+	sentinel := len(c.Sentinel.Addresses) > 0 || c.Sentinel.Master != ""
+	given := 0
+	for _, is := range []bool{c.Address != "", len(c.Cluster) > 0, sentinel} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		mistake("address", "where the server is must be said once (want address, or cluster, or sentinel)")
+	}
+	if sentinel && (len(c.Sentinel.Addresses) == 0 || c.Sentinel.Master == "") {
+		mistake("sentinel", "addresses and master belong together (want HOST:PORT of the sentinels, and the name under which they watch the master)")
+	}
+	if !sentinel && (c.Sentinel.User != "" || c.Sentinel.Password.IsSet()) {
+		mistake("sentinel", "there is a sign-in but no sentinel (want addresses and master)")
+	}
+	if c.Sentinel.User != "" && !c.Sentinel.Password.IsSet() {
+		mistake("sentinel.password", "missing for user "+strconv.Quote(c.Sentinel.User)+" (want password_file or password)")
+	}
+	if len(c.Cluster) == 0 {
+		return problems
+	}
+	if c.DB != 0 {
+		mistake("db", "a cluster has one database only (want db: 0)")
+	}
+	if c.As == asLatest && (c.WaitAOF || c.WaitReplicas > 0) {
+		mistake("as", "the hashes are at several nodes of the cluster, and a wait is for one (want as: stream or list, or neither wait_aof nor wait_replicas)")
+	}
+	return problems
 }
 
 // quiet silences the library's own lines on stderr, whose logger is one for the whole process: what goes wrong is said by
@@ -86,9 +126,9 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 		return nil, err
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	if err := s.greet(ctx); err != nil {
+	if err := s.connect(ctx); err != nil {
 		s.Close()
-		return nil, s.explain(err)
+		return nil, err
 	}
 	if s.fence == "" {
 		return s, nil
@@ -108,21 +148,26 @@ func (c *Config) session(env uplink.Env) (*session, error) {
 		return nil, err
 	}
 	s := &session{
-		address: c.Address, encrypted: c.TLS.Enabled, gateway: env.Gateway, as: c.As, maxLen: strconv.FormatInt(c.MaxLen, 10),
-		epoch: env.Epoch, turn: make(chan struct{}, 1), scripts: newScripts(c.script),
+		encrypted: c.TLS.Enabled, gateway: env.Gateway, as: c.As, maxLen: strconv.FormatInt(c.MaxLen, 10),
+		epoch: env.Epoch, scripts: newScripts(c.script),
 		waitAOF: c.WaitAOF, waitReplicas: c.WaitReplicas,
-		client: redis.NewClient(&redis.Options{
-			Addr: c.Address, DB: c.DB, Username: c.User, Password: c.Password.Reveal(), TLSConfig: tls,
-			// A retry is the Runner's business: the library's own would hide that a reply was lost.
-			MaxRetries: -1, DialerRetries: 1,
-			DialTimeout: 5 * time.Second, ReadTimeout: replyTimeout, WriteTimeout: replyTimeout,
-			ContextTimeoutEnabled: true, PoolSize: 1, PipelinePoolSize: -1, DisableIdentity: true,
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		}),
+		options: c.options(tls), nodes: c.Cluster, sentinels: c.newSentinels(tls),
+	}
+	if len(s.nodes) > 0 && s.as == asLatest {
+		s.many = newCluster(s.options, s.nodes)
 	}
 	if s.as == "" {
 		s.as = asStream
 	}
+	s.room = make(chan struct{}, window)
+	switch {
+	case s.as == asLatest:
+		s.room = make(chan struct{}, 1) // a hash has no cursor that would hold the second
+	case s.waits():
+		s.room = make(chan struct{}, waitWindow)
+	}
+	s.options.PoolSize = cap(s.room)
+	s.use(c.Address, false)
 	template := c.Key
 	if s.as == asLatest && !strings.Contains(template, topicPlaceholder) {
 		template += ":" + topicPlaceholder
@@ -156,22 +201,30 @@ func beside(key, name string) string {
 	return "{" + key + "}:" + name
 }
 
-// greet signs in and asks what the server takes and can do.
+// greet signs in and asks what the server takes and can do, all at once.
 func (s *session) greet(ctx context.Context) error {
-	if err := s.client.Ping(ctx).Err(); err != nil {
+	const setting = "proto-max-bulk-len"
+	var ping *redis.StatusCmd
+	var got *redis.MapStringStringCmd
+	var waited *redis.Cmd
+	_, _ = s.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		ping, got = p.Ping(ctx), p.ConfigGet(ctx, setting)
+		if s.waitAOF {
+			waited = p.Do(ctx, "WAITAOF", 1, 0, 1)
+		}
+		return nil
+	})
+	if err := ping.Err(); err != nil {
 		return err
 	}
 	s.maxValue = 512 << 20 // Redis' own default, where the setting may not be read
-	const setting = "proto-max-bulk-len"
-	if got, err := s.client.ConfigGet(ctx, setting).Result(); err == nil {
-		if n, err := strconv.ParseInt(got[setting], 10, 64); err == nil && n > 0 {
-			s.maxValue = n
-		}
+	if n, err := strconv.ParseInt(got.Val()[setting], 10, 64); err == nil && n > 0 {
+		s.maxValue = n
 	}
-	if !s.waitAOF {
+	if waited == nil {
 		return nil
 	}
-	return s.checkAOF(s.client.Do(ctx, "WAITAOF", 1, 0, 1).Err())
+	return s.checkAOF(waited.Err())
 }
 
 // checkAOF explains the answer to a WAITAOF.

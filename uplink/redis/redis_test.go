@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"encoding/json"
+	"net"
 	"strings"
 	"testing"
 
@@ -28,7 +29,7 @@ func recordID(t testing.TB, payload string) string {
 
 func connect(t testing.TB, addr string) *client.Client {
 	t.Helper()
-	c := client.NewClient(&client.Options{Addr: addr})
+	c := client.NewClient(&client.Options{Addr: addr, ReadTimeout: patient})
 	t.Cleanup(func() { _ = c.Close() }) // the test is over
 	return c
 }
@@ -141,3 +142,5 @@ func TestNewEpochGoesOnAfterTheOldOneAndALostCursorIsFoundAgain(t *testing.T) {
 		t.Errorf("cursor %q, want 2-3", cursor)
 	}
 }
+
+func splitAddr(addr string) (host, port string, err error) { return net.SplitHostPort(addr) }

@@ -40,8 +40,18 @@ func suite(as string, mode uplink.Delivery) uplinktest.Suite {
 			}, func() { do("ACL", "SETUSER", "gw", ">open") }
 		},
 	}
-	if as == "list" {
+	switch as {
+	case "list":
 		s.Name, s.Read = "redis-list "+string(mode), readList
+	case "latest":
+		s.Name, s.Read, s.Latest = "redis-latest "+string(mode), readLatest, true
+		s.Delete = func(t testing.TB, addr, place string) {
+			for _, key := range keysOf(t, addr, place) {
+				if err := connect(t, addr).Del(t.Context(), key).Err(); err != nil {
+					t.Fatalf("delete the key: %v", err)
+				}
+			}
+		}
 	}
 	return s
 }
@@ -61,6 +71,26 @@ func TestSuiteExactlyOnce(t *testing.T) {
 	uplinktest.Run(t, suite("stream", uplink.ExactlyOnce))
 }
 
+func TestSuiteOfListsAtLeastOnce(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	uplinktest.Run(t, suite("list", uplink.AtLeastOnce))
+}
+
+func TestSuiteOfListsEffectivelyOnce(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	uplinktest.Run(t, suite("list", uplink.EffectivelyOnce))
+}
+
+func TestSuiteOfLatestAtLeastOnce(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	uplinktest.Run(t, suite("latest", uplink.AtLeastOnce))
+}
+
+func TestSuiteOfLatestEffectivelyOnce(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	uplinktest.Run(t, suite("latest", uplink.EffectivelyOnce))
+}
+
 func TestSuiteOfListsExactlyOnce(t *testing.T) {
 	t.Parallel() // it waits more than it works
 	uplinktest.Run(t, suite("list", uplink.ExactlyOnce))
@@ -70,6 +100,13 @@ func TestKillsAtLeastOnce(t *testing.T)        { kills(t, "stream", uplink.AtLea
 func TestKillsEffectivelyOnce(t *testing.T)    { kills(t, "stream", uplink.EffectivelyOnce) }
 func TestKillsExactlyOnce(t *testing.T)        { kills(t, "stream", uplink.ExactlyOnce) }
 func TestKillsOfListsExactlyOnce(t *testing.T) { kills(t, "list", uplink.ExactlyOnce) }
+func TestKillsOfLatest(t *testing.T)           { kills(t, "latest", uplink.EffectivelyOnce) }
+
+// TestKillsLiveFirst has older records come after newer ones, which they must not replace.
+func TestKillsLiveFirst(t *testing.T) {
+	s := suite("latest", uplink.EffectivelyOnce)
+	uplinktest.RunLiveFirstKills(t, s, s.Name, 12)
+}
 
 func kills(t *testing.T, as string, mode uplink.Delivery) {
 	s := suite(as, mode)

@@ -5,11 +5,13 @@ import (
 	"io"
 	"net"
 	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"edgegateway/test/rig"
+	"edgegateway/uplink"
 	"edgegateway/uplink/redis"
 	"edgegateway/uplink/uplinktest"
 )
@@ -85,4 +87,62 @@ func TestWaitingForTheDisk(t *testing.T) {
 	replicas.says("want 2: are the replicas up")
 	answer.Store("return {1,2}")
 	replicas.settle()
+}
+
+// TestWaitingForTheDiskOfANewerServer has a disk that is written once a second, so that each answer takes its time.
+func TestWaitingForTheDiskOfANewerServer(t *testing.T) {
+	for name, start := range map[string]func(rig.TB, ...string) *rig.Server{"redis 8": rig.Redis8, "valkey 9": rig.Valkey} {
+		t.Run(name, func(t *testing.T) {
+			server := start(t, "--appendfsync", "everysec")
+			host, port, _ := splitAddr(server.Addr)
+			f := far{connect(t, server.Addr), t}
+			g := run(t, exactly{&redis.Config{Address: server.Addr, Key: "k", WaitAOF: true}}, uplinktest.NewLog(), "")
+			g.send(1500)
+			g.stop()
+			f.holds("stream", "k", 1500)
+			if calls := f.Info(t.Context(), "commandstats").Val(); !strings.Contains(calls, "cmdstat_waitaof:") {
+				t.Errorf("the server was never asked to wait:\n%s", calls)
+			}
+
+			both := run(t, exactly{&redis.Config{Address: server.Addr, Key: "l", As: "list", WaitAOF: true, WaitReplicas: 1}}, uplinktest.NewLog(), "")
+			both.append(20)
+			both.says("0 replicas of " + server.Addr + " have the records")
+			replica := start(t, "--replicaof", host, port)
+			both.settle()
+			f.holds("list", "l", 20)
+			replica.Stop()
+			memory := run(t, &redis.Config{Address: server.Addr, Key: "m", WaitReplicas: 1}, uplinktest.NewLog(), "")
+			memory.append(5)
+			memory.says("0 replicas of " + server.Addr + " have the records")
+			replica.Start()
+			memory.settle()
+			f.holds("stream", "m", 5)
+
+			f.do("CONFIG", "SET", "appendonly", "no")
+			off := run(t, exactly{&redis.Config{Address: server.Addr, Key: "n", WaitAOF: true}}, uplinktest.NewLog(), "")
+			off.append(5)
+			if s := off.says("want appendonly yes"); !s.Config {
+				t.Errorf("Status = %+v, want an error that a person must mend", s)
+			}
+			f.do("CONFIG", "SET", "appendonly", "yes")
+			off.settle()
+		})
+	}
+}
+
+// TestBrokerKillsWithTheDiskOfANewerServer: what WAITAOF has answered for is there after a kill.
+func TestBrokerKillsWithTheDiskOfANewerServer(t *testing.T) {
+	for name, start := range map[string]func(rig.TB, ...string) *rig.Server{"redis 8": rig.Redis8, "valkey 9": rig.Valkey} {
+		s := suite("stream", uplink.ExactlyOnce)
+		s.Name = name + " wait_aof exactly_once"
+		s.Server = func(tb rig.TB) *rig.Server {
+			return start(tb, "--proto-max-bulk-len", "1mb")
+		}
+		s.Driver = func(addr, place string) uplink.Driver {
+			return &redis.Config{Address: addr, As: "stream", Key: "edge:{gateway}:" + place, WaitAOF: true}
+		}
+		if n := uplinktest.RunBrokerKills(t, s, s.Name, 3); n != 0 {
+			t.Errorf("%s: %d records are stored twice, want none", name, n)
+		}
+	}
 }

@@ -57,7 +57,7 @@ func deleted(t *testing.T, b *bench) {
 	if b.suite.Doubles {
 		mayDouble = b.log.Again()
 	}
-	judge(b.suite.Read(t, b.server.Addr, b.place), 300, b.log.Len(), nil).mustBe(t, mayDouble)
+	b.suite.judge(b.suite.Read(t, b.server.Addr, b.place), 300, b.log.Len(), nil).mustBe(t, mayDouble)
 }
 
 func (b *bench) wantNoLetters() {

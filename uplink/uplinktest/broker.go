@@ -41,7 +41,7 @@ func RunBrokerKills(t *testing.T, s Suite, mode string, kills int) (doubled int)
 	<-fed
 	b.waitSettled()
 	stop()
-	v := judge(s.Read(t, b.server.Addr, b.place), 0, b.log.Len(), b.dead())
+	v := s.judge(s.Read(t, b.server.Addr, b.place), 0, b.log.Len(), b.dead())
 	say("kill-broker %s: kills %d sent %d lost %d doubled %d", mode, kills, v.sent, v.lost, v.doubled)
 	v.mustBe(t, v.doubled)
 	for _, m := range b.log.Mistakes() {

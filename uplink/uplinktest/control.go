@@ -24,7 +24,7 @@ func RunUndisciplined(t *testing.T, s Suite) {
 	stop := b.start(uplink.New(cfg))
 	b.waitSettled()
 	stop()
-	v := judge(s.Read(t, b.addr, b.place), 0, b.log.Len(), b.dead())
+	v := s.judge(s.Read(t, b.addr, b.place), 0, b.log.Len(), b.dead())
 	caught(t, s.Name+" without prefix discipline", v.wrong != nil || v.lost > 0, fmt.Sprintf("sent %d lost %d: %v", v.sent, v.lost, v.wrong))
 }
 

@@ -29,7 +29,7 @@ func RunKills(t *testing.T, s Suite, mode string, kills int) (doubled int) {
 		return 0
 	}
 	kills = fromEnvironment("UPLINK_KILLS", kills)
-	v := killAgain(t, s, mode, kills)
+	v, _ := killAgain(t, s, mode, kills)
 	say("kill %s: kills %d sent %d lost %d doubled %d", mode, kills, v.sent, v.lost, v.doubled)
 	v.mustBe(t, v.doubled)
 	return v.doubled
@@ -42,7 +42,7 @@ func RunControl(t *testing.T, s Suite, name string, kills int) {
 	if killed(t, s) {
 		return
 	}
-	v := killAgain(t, s, name, kills)
+	v, _ := killAgain(t, s, name, kills)
 	v.mustBe(t, v.doubled)
 	caught(t, name, v.doubled > 0, fmt.Sprintf("kills %d sent %d lost %d doubled %d", kills, v.sent, v.lost, v.doubled))
 }
@@ -58,25 +58,34 @@ func caught(t *testing.T, name string, ok bool, figures string) {
 	say("control %s: %s (%s)", name, verdict, figures)
 }
 
-func killAgain(t *testing.T, s Suite, mode string, kills int) verdict {
+func killAgain(t *testing.T, s Suite, mode string, kills int, variables ...string) (verdict, *lives) {
 	t.Helper()
 	b := newBench(t, s, s.Server(t), strings.NewReplacer(" ", "-", "_", "-").Replace(mode))
 	dir := filepath.Join(t.TempDir(), "log")
-	acked := 0
+	acked, was := 0, &lives{}
 	for i := range kills {
+		began := time.Now()
 		if i%2 == 1 {
-			acked = b.diesInWindow(dir, 1+rand.IntN(1500))
+			acked = b.diesInWindow(was, dir, 1+rand.IntN(1500), variables...)
+			t.Logf("kill %d, between the two commits, after %.1f s", i+1, time.Since(began).Seconds())
 			continue
 		}
-		c := b.child(dir)
+		c := b.child(dir, variables...)
 		c.waitPast(acked)
 		time.Sleep(rand.N(500 * time.Millisecond))
 		acked = c.kill()
+		was.add(c)
+		t.Logf("kill %d, at any moment, after %.1f s", i+1, time.Since(began).Seconds())
 	}
-	c := b.child(dir)
+	c := b.child(dir, variables...)
 	c.waitPast(acked)
 	total := c.settle(acked)
-	return judge(s.Read(t, b.addr, b.place), 0, total, nil)
+	was.add(c)
+	stored := s.Read(t, b.addr, b.place)
+	if len(variables) > 0 {
+		inSequence(stored)
+	}
+	return s.judge(stored, 0, total, nil), was
 }
 
 func fromEnvironment(variable string, otherwise int) int {
@@ -88,16 +97,17 @@ func fromEnvironment(variable string, otherwise int) int {
 
 // diesInWindow runs a life that ends between a commit at the far side and the log's cursor, and returns the last record that
 // it said was on disk.
-func (b *bench) diesInWindow(dir string, after int) int {
-	c := b.child(dir, windowVariable+"="+strconv.Itoa(after))
+func (b *bench) diesInWindow(was *lives, dir string, after int, variables ...string) int {
+	c := b.child(dir, append(variables, windowVariable+"="+strconv.Itoa(after))...)
 	select {
 	case <-c.done:
-	case <-time.After(patient):
+	case <-time.After(5 * patient): // a broker on a busy machine may be without a leader for a while
 		b.Fatal("a life does not come to the window between the two commits")
 	}
 	if err := c.cmd.Wait(); err == nil || err.Error() != "signal: killed" {
 		b.Fatalf("a life ended with %v, want killed by itself", err)
 	}
+	was.add(c)
 	return c.acked
 }
 
@@ -122,6 +132,11 @@ func (m *mortal) Done(recs ...wal.Record) {
 		m.Cursor.Done(recs...)
 		return
 	}
+	die()
+}
+
+// die ends this process as kill -9 does.
+func die() {
 	self, err := os.FindProcess(os.Getpid())
 	if err == nil {
 		err = self.Kill()

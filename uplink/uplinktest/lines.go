@@ -44,28 +44,37 @@ func (b *bench) proxy() *Proxy {
 	return p
 }
 
+// slow begins a case that finds out whether the patience of a real gateway fits a slow line, which is not a dead one. The place
+// takes a first record before.
+func (b *bench) slow(there time.Duration, rate int64) {
+	b.Helper()
+	_, stop := b.runner()
+	b.append(1)
+	b.waitSettled()
+	stop()
+	b.proxy().Slow(there, rate)
+	b.timing = uplink.Timing{}
+}
+
 func slowLine(_ *testing.T, b *bench) {
-	b.proxy().Slow(60*time.Millisecond, 200<<10)
+	b.slow(60*time.Millisecond, 200<<10)
 	b.append(1500)
 	b.carries()
 }
 
-// latency and narrow have the timing of a real gateway: what they find out is whether its patience fits such a line.
 func latency(_ *testing.T, b *bench) {
-	b.proxy().Slow(time.Second, 0) // there and back
-	b.timing = uplink.Timing{}
+	b.slow(time.Second, 0) // there and back
 	b.append(300)
 	b.carries()
 }
 
 func narrow(_ *testing.T, b *bench) {
-	b.proxy().Slow(0, 10_000)
-	b.timing = uplink.Timing{}
+	b.slow(0, 10_000)
 	b.append(long(300, 6000)) // 12 s, or as much as is in flight at once and more
 	b.carries()
 }
 
-// carries wants what is in the log to arrive without a failure: a slow line is not a dead one.
+// carries wants what is in the log to arrive without a failure.
 func (b *bench) carries() {
 	b.Helper()
 	r, stop := b.runner()

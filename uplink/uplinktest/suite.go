@@ -39,6 +39,8 @@ type Suite struct {
 	Doubles bool
 	// Resumes says that a session goes on behind a far cursor, so that what was stored is not sent again.
 	Resumes bool
+	// Latest says that a place holds the last record of each topic and nothing else.
+	Latest bool
 	// Interruptions is how often the broker is stopped, and how often killed; 0 means 2.
 	Interruptions int
 }
@@ -232,10 +234,15 @@ func (b *bench) appendSteadily(n int, every time.Duration) (wait func()) {
 	return func() { <-done }
 }
 
+// waitSettled waits until all records have an outcome, as long as more of them have one.
 func (b *bench) waitSettled() {
 	b.Helper()
-	if !b.log.Wait(b.log.Len(), patient) {
-		b.Fatalf("%d of %d records have an outcome after %v", b.log.Settled(), b.log.Len(), patient)
+	for was := -1; !b.log.Wait(b.log.Len(), patient); {
+		now := b.log.Settled()
+		if now == was {
+			b.Fatalf("%d of %d records have an outcome, and for %v no more of them", now, b.log.Len(), patient)
+		}
+		was = now
 	}
 }
 
@@ -246,7 +253,7 @@ func (b *bench) check(mayDouble int) {
 	if !b.suite.Doubles {
 		mayDouble = 0
 	}
-	verify(b.T, b.suite.Read(b.T, b.server.Addr, b.place), b.log.Len(), b.dead(), mayDouble)
+	b.suite.judge(b.suite.Read(b.T, b.server.Addr, b.place), 0, b.log.Len(), b.dead()).mustBe(b.T, mayDouble)
 }
 
 func (b *bench) dead() map[int]bool {

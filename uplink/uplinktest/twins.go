@@ -60,7 +60,7 @@ func RunTwins(t *testing.T, s Suite) {
 			}
 			stopOlder()
 			stopNewer()
-			v := judge(s.Read(t, server.Addr, newer.place), 0, newer.log.Len(), nil)
+			v := s.judge(s.Read(t, server.Addr, newer.place), 0, newer.log.Len(), nil)
 			say("twins %s, %s: fenced after %.1f s, sent %d lost %d doubled %d", s.Name, c.name, took.Seconds(), v.sent, v.lost, v.doubled)
 			v.mustBe(t, 0)
 		})
