@@ -65,10 +65,16 @@ func (s *exact) createCursorTopic(ctx context.Context, admin *kadm.Client) error
 	case err != nil:
 		return s.explainOf(s.cursorTopic, err)
 	}
-	for { // until the brokers know
+	for { // until the brokers know, and those that lead its partitions
 		topics, err := admin.ListTopics(ctx, s.cursorTopic)
 		if err == nil && topics[s.cursorTopic].Err == nil {
-			return nil
+			ends, err := admin.ListEndOffsets(ctx, s.cursorTopic)
+			if err == nil {
+				err = ends.Error()
+			}
+			if !kerr.IsRetriable(err) { // what else is wrong shows where they are read
+				return nil
+			}
 		}
 		if err := wait(ctx); err != nil {
 			return err

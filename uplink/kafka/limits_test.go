@@ -19,7 +19,8 @@ import (
 
 // TestWhatABrokerBounds shares one broker, which looks every moment for transactions that are too old and at its quotas.
 func TestWhatABrokerBounds(t *testing.T) {
-	server := rig.Kafka(t, "transaction.abort.timed.out.transaction.cleanup.interval.ms=200", "quota.window.num=2", "quota.window.size.seconds=1")
+	server := rig.Kafka(t, "transaction.abort.timed.out.transaction.cleanup.interval.ms=200", "quota.window.num=2", "quota.window.size.seconds=1",
+		"broker.session.timeout.ms=10000")
 	for _, mode := range []uplink.Delivery{uplink.AtLeastOnce, uplink.ExactlyOnce} {
 		t.Run("quota "+string(mode), func(t *testing.T) { quota(t, server.Addr, mode) })
 	}
