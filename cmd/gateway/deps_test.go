@@ -51,15 +51,21 @@ var owners = []string{
 	"device/mqtt: (*guard).handle", // guard.Close waits
 	"uplink: (*LiveFirst).Run",
 	"uplink: (*Runner).session",
+	"uplink/kafka: (*exact).launch", // exact.Close waits
 	"uplink/kafka: (*exact).look",
-	"uplink/kafka: (*session).launch",    // session.Close waits
-	"uplink/nats: (*Config).open",        // session.Close waits
-	"uplink/pulsar: (*link).do",          // link.hangUp waits, or the goroutine that goes on when its time is up
-	"uplink/pulsar: (*link).hangUp",      // for a bounded time; what is left ends with the library's timeout
-	"uplink/pulsar: (*link).lastMessage", // link.hangUp waits
+	"uplink/kafka: (*exact).open", // exact.Close waits
+	"uplink/kafka: (*link).ask",
+	"uplink/kafka: (*session).launch",       // session.Close waits
+	"uplink/nats: (*batchSession).answer",   // ends with the session's context
+	"uplink/pulsar: (*Config).signInOAuth2", // ends with the library's timeout
+	"uplink/pulsar: (*exactSession).open",   // link.hangUp waits
+	"uplink/pulsar: (*link).do",             // link.hangUp waits, or the goroutine that goes on when its time is up
+	"uplink/pulsar: (*link).hangUp",         // for a bounded time; what is left ends with the library's timeout
+	"uplink/pulsar: (*link).lastMessage",    // link.hangUp waits
 	"uplink/pulsar: (*link).together",
-	"uplink/pulsar: (*notes).listen",   // exactSession.Close waits; what gives the topic up ends with the library's timeout
-	"uplink/pulsar: (*notes).readFrom", // link.hangUp waits
+	"uplink/pulsar: (*notes).listen", // exactSession.Close waits; what gives the topic up ends with the library's timeout
+	"uplink/pulsar: (*session).cut",  // session.Close waits
+	"uplink/pulsar: (*tail).from",    // link.hangUp waits
 	"uplink/redis: (*sentinels).master",
 	"uplink/redis: (*session).connect", // session.Close waits
 	"uplink/redis: (*session).launch",  // session.Close waits
