@@ -92,9 +92,19 @@ func (l *loads) take(n int) *load {
 
 // stored says that n more records of a load are.
 func (l *loads) stored(p *load, n int) {
-	if p.left.Add(-int32(n)) == 0 {
-		l.pool.Put(p)
+	if p.left.Add(-int32(n)) > 0 {
+		return
 	}
+	for i := range p.records {
+		p.records[i].Value = nil // payloads share memory with others
+	}
+	l.pool.Put(p)
+}
+
+// seqOf returns the sequence of a record that was made by add.
+func seqOf(rec *kgo.Record) uint64 {
+	seq, _ := strconv.ParseUint(string(rec.Headers[headSeq].Value), 10, 64) // add has written it
+	return seq
 }
 
 // add makes what Kafka's consumers get of a record. A time older than what the topic keeps would have the broker delete the record

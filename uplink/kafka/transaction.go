@@ -16,7 +16,7 @@ import (
 
 // Bounds of a transaction. It is committed when one is reached, or when no more records have come for a moment.
 const (
-	transactionRecords = 8000
+	transactionRecords = 10_000
 	transactionBytes   = 16 << 20
 	transactionAge     = 500 * time.Millisecond
 	transactionIdle    = 20 * time.Millisecond
@@ -29,31 +29,38 @@ type transaction struct {
 	begun time.Time
 	bytes int
 	count int // of records
-	parts []part
+	sent  []sent
 	open  atomic.Int32 // records without an answer
 
-	mu      sync.Mutex            // guards the fields below, which the client's promises fill
-	refused map[*kgo.Record]error // records that stood in a refused batch
-	err     error                 // the first other failure
+	mu      sync.Mutex       // guards the fields below, which the client's promises fill
+	refused map[uint64]error // records that stood in a refused batch
+	err     error            // the first other failure
 }
 
-// part is what came with one Send: records without a report.
+// part is what came with one Send and was not produced yet.
 type part struct {
 	load   *load
 	out    []outgoing
 	report func(uint64, uplink.Outcome)
 }
 
-// answer is the promise of a record.
+// sent is what is left of a part: records without a report. Most of what a record takes is given back as soon as the broker has it,
+// long before the commit.
+type sent struct {
+	seqs   []uint64
+	report func(uint64, uplink.Outcome)
+}
+
+// answer takes what the broker says of a record.
 func (tx *transaction) answer(rec *kgo.Record, err error) {
 	switch {
 	case err == nil:
 	case isRefused(err):
 		tx.mu.Lock()
 		if tx.refused == nil {
-			tx.refused = map[*kgo.Record]error{}
+			tx.refused = map[uint64]error{}
 		}
-		tx.refused[rec] = err
+		tx.refused[seqOf(rec)] = err
 		tx.mu.Unlock()
 	default:
 		tx.fault(err)
@@ -77,7 +84,7 @@ func (tx *transaction) fault(err error) {
 	}
 }
 
-func (tx *transaction) faults() (refused map[*kgo.Record]error, err error) {
+func (tx *transaction) faults() (refused map[uint64]error, err error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if open := tx.open.Load(); tx.err == nil && open > 0 {
@@ -221,16 +228,24 @@ func (s *exact) full() bool {
 
 // add produces records in the transaction.
 func (s *exact) add(p part) {
-	tx := s.tx
-	tx.parts = append(tx.parts, p)
-	tx.open.Add(int32(len(p.out)))
-	answer := tx.answer
+	tx, seqs := s.tx, make([]uint64, len(p.out))
 	for i := range p.out {
 		tx.bytes += p.out[i].size
+		seqs[i] = p.out[i].seq
+	}
+	tx.sent = append(tx.sent, sent{seqs, p.report})
+	tx.count += len(p.out)
+	tx.open.Add(int32(len(p.out)))
+	answer := func(rec *kgo.Record, err error) {
+		tx.answer(rec, err)
+		if err == nil {
+			s.loads.stored(p.load, 1)
+		}
+	}
+	for i := range p.out { // all of it is there until the last one is answered
 		s.client.Produce(s.ctx, p.out[i].rec, answer)
 	}
-	tx.count += len(p.out)
-	s.last = uplink.FarCursor{Epoch: s.epoch, Seq: p.out[len(p.out)-1].seq}
+	s.last = uplink.FarCursor{Epoch: s.epoch, Seq: seqs[len(seqs)-1]}
 }
 
 // put produces a record of our own into the partition that it names, or that of its key.
@@ -261,24 +276,19 @@ func (s *exact) commit(tx *transaction, last uplink.FarCursor) {
 	if err != nil {
 		return
 	}
-	tx.each(func(p *part, o *outgoing) {
-		out := uplink.Outcome{Verdict: uplink.Ack}
-		if why, ok := refused[o.rec]; ok {
-			out = uplink.Outcome{Verdict: uplink.Suspect, Err: s.explain(why)}
-		} else if len(refused) > 0 {
-			out = uplink.Outcome{Err: s.failed}
+	tx.report(func(seq uint64) uplink.Outcome {
+		if len(refused) == 0 {
+			return uplink.Outcome{Verdict: uplink.Ack}
 		}
-		p.report(o.seq, out)
+		if why, ok := refused[seq]; ok {
+			return uplink.Outcome{Verdict: uplink.Suspect, Err: s.explain(why)}
+		}
+		return uplink.Outcome{Err: s.failed}
 	})
-	if len(refused) == 0 {
-		for _, p := range tx.parts {
-			s.loads.stored(p.load, len(p.out))
-		}
-	}
 }
 
 // end sends the cursor and commits; or it aborts, where batches were refused.
-func (s *exact) end(tx *transaction, last uplink.FarCursor) (refused map[*kgo.Record]error, err error) {
+func (s *exact) end(tx *transaction, last uplink.FarCursor) (refused map[uint64]error, err error) {
 	if !s.hooks.outside {
 		s.put(tx, s.cursorRecord(last))
 	}
@@ -322,7 +332,7 @@ func (s *exact) fail(err error) {
 		s.failed = s.explain(err)
 	}
 	if tx != nil {
-		tx.each(func(p *part, o *outgoing) { p.report(o.seq, uplink.Outcome{Err: s.failed}) })
+		tx.report(func(uint64) uplink.Outcome { return uplink.Outcome{Err: s.failed} })
 	}
 	s.giveBack()
 }
@@ -337,10 +347,11 @@ func (s *exact) giveBack() {
 	s.waiting = nil
 }
 
-func (tx *transaction) each(do func(*part, *outgoing)) {
-	for i := range tx.parts {
-		for j := range tx.parts[i].out {
-			do(&tx.parts[i], &tx.parts[i].out[j])
+// report says of each record what came of it.
+func (tx *transaction) report(outcome func(seq uint64) uplink.Outcome) {
+	for _, s := range tx.sent {
+		for _, seq := range s.seqs {
+			s.report(seq, outcome(seq))
 		}
 	}
 }
