@@ -111,15 +111,26 @@ func RedisCluster(tb TB, masters int, replicated bool, args ...string) []*Server
 	return nodes
 }
 
-// RedisReplica waits until a replica has all that its master has.
+// RedisReplica waits until a replica has all that its master has, and would have it after a kill -9: after it was given all, it writes
+// a new append-only file, and until that is done a start finds the one from before.
 func RedisReplica(tb TB, replica *Server) {
 	tb.Helper()
-	for deadline := time.Now().Add(startTimeout); !strings.Contains(redisSays(tb, replica.Addr, "INFO replication"), "master_link_status:up"); {
+	for deadline := time.Now().Add(startTimeout); !RedisIsReplica(redisSays(tb, replica.Addr, "INFO")); {
 		if time.Now().After(deadline) {
 			tb.Fatalf("the replica %s has no link to its master", replica.Addr)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// RedisIsReplica reads an INFO for RedisReplica.
+func RedisIsReplica(info string) bool {
+	for _, want := range []string{"master_link_status:up", "aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0"} {
+		if !strings.Contains(info, want) {
+			return false
+		}
+	}
+	return true
 }
 
 // RedisSentinels starts sentinels that watch a master under a name and agree by a majority. settings are further lines of their files.

@@ -2,10 +2,13 @@ package nats
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -104,7 +107,7 @@ func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
 	}
 	nc, err := nats.Connect(strings.Join(c.Servers, ","), append(options, signIn...)...)
 	if err != nil {
-		return l, l.explain(l.dial.cause(err))
+		return l, c.explainHandshake(l, l.dial.cause(err))
 	}
 	l.dial.release()
 	l.nc = nc
@@ -114,6 +117,17 @@ func (c *Config) connect(ctx context.Context, env uplink.Env) (*link, error) {
 		return nil, l.explain(err)
 	}
 	return l, nil
+}
+
+// explainHandshake is explain for what goes wrong before the connection stands. With TLS 1.3 a server that misses a certificate says so
+// after the handshake and hangs up; what it said is lost where the sign-in is on its way then.
+func (c *Config) explainHandshake(l *link, err error) error {
+	explained := l.explain(err)
+	closed := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	if closed && c.TLS.Enabled && c.TLS.CertFile == "" && !uplink.IsConfig(explained) {
+		return fmt.Errorf("%w (does it want a client certificate in tls.cert_file?)", explained)
+	}
+	return explained
 }
 
 // answerTimeout is how long one question may take that a session asks before it begins: more than on a line of 2 s there and back,

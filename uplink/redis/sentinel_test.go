@@ -97,7 +97,7 @@ func (w watched) linked(i int) {
 	w.t.Helper()
 	c := w.node(i)
 	w.until(w.nodes[i].Addr+" is a replica and linked", func() bool {
-		return strings.Contains(c.Info(w.t.Context(), "replication").Val(), "master_link_status:up")
+		return rig.RedisIsReplica(c.Info(w.t.Context()).Val())
 	})
 }
 
