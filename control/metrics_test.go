@@ -13,6 +13,7 @@ import (
 
 	"edgegateway/control"
 	"edgegateway/device"
+	"edgegateway/uplink"
 )
 
 func metricsStatus() control.Status {
@@ -27,7 +28,11 @@ func metricsStatus() control.Status {
 		Flash:   control.Flash{Budget: 1000, Years: 5, Written: 400, PerDay: 10, Lasts: 60 * 24 * time.Hour},
 		Uplinks: []control.Uplink{{
 			Name: "cloud\xff", Stream: "plant", State: control.Waiting, Acked: 1200, DeadLetters: 1,
-			LastAck: time.Unix(1_790_000_100, 500e6), Backlog: control.Backlog{Records: 4, Bytes: 400, Age: 90 * time.Second},
+			LastAck: time.Unix(1_790_000_100, 500e6), Backlog: control.Backlog{Records: 4, Bytes: 400, Age: 90 * time.Second}, InDoubt: 7 * time.Second,
+			Figures: []uplink.Figure{
+				{Metric: uplink.Metric{Name: "nats_duplicate_window_seconds", Help: "A gauge of a driver."}, Value: 120},
+				{Metric: uplink.Metric{Name: "nats_late_repeats_total", Help: "A counter of a driver."}, Value: 3},
+			},
 		}},
 		Lanes: []control.Lane{{Name: "default", State: control.LaneFull, Epoch: 2, Bytes: 10, MaxBytes: 20, Segments: 1, FullIn: time.Minute, Commits: math.MaxUint32, Dropped: 5, Refused: 6, Held: 9, Written: 300, Flash: 400}},
 	}
@@ -102,6 +107,15 @@ edge_gateway_stream_records_total{stream="plant"} 1204
 # HELP edge_gateway_uplink_acked_records_total Records that the far broker confirmed since the start.
 # TYPE edge_gateway_uplink_acked_records_total counter
 edge_gateway_uplink_acked_records_total{stream="plant",uplink="cloud�"} 1200
+# HELP edge_gateway_uplink_in_doubt_seconds For how long the oldest record is on its way of which it is not known whether the far broker has it; 0 for none.
+# TYPE edge_gateway_uplink_in_doubt_seconds gauge
+edge_gateway_uplink_in_doubt_seconds{stream="plant",uplink="cloud�"} 7
+# HELP edge_gateway_uplink_nats_duplicate_window_seconds A gauge of a driver.
+# TYPE edge_gateway_uplink_nats_duplicate_window_seconds gauge
+edge_gateway_uplink_nats_duplicate_window_seconds{stream="plant",uplink="cloud�"} 120
+# HELP edge_gateway_uplink_nats_late_repeats_total A counter of a driver.
+# TYPE edge_gateway_uplink_nats_late_repeats_total counter
+edge_gateway_uplink_nats_late_repeats_total{stream="plant",uplink="cloud�"} 3
 # HELP edge_gateway_uplink_last_ack_timestamp_seconds When the far broker last confirmed a record, as seconds since 1970; 0 if never.
 # TYPE edge_gateway_uplink_last_ack_timestamp_seconds gauge
 edge_gateway_uplink_last_ack_timestamp_seconds{stream="plant",uplink="cloud�"} 1.7900001005e+09

@@ -5,6 +5,7 @@ import (
 
 	"edgegateway/device"
 	"edgegateway/pipeline"
+	"edgegateway/uplink"
 )
 
 // Status is everything the page, the metrics and the commands show: one consistent picture, taken at Time. Slices are
@@ -164,6 +165,10 @@ type Uplink struct {
 	QuotaUsed, Quota uint64
 	// Older are the records of the backlog while new ones go beside it; 0 where all go in order.
 	Older uint64
+	// InDoubt is for how long the oldest record is on its way of which it is not known whether the far broker has it; 0 for none.
+	InDoubt time.Duration
+	// Figures are the driver's own.
+	Figures []uplink.Figure
 }
 
 // LaneState is how a lane does, in one word.

@@ -150,11 +150,13 @@ func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 		}
 		switch {
 		case err != nil && f.resumer != nil:
+			delete(f.doubts, rec.Seq)
 			f.letterLocked(rec, err)
 			continue
 		case len(f.letters) > 0:
 			return out // the rest is read again
 		case err != nil:
+			delete(f.doubts, rec.Seq)
 			up.Outcome, up.unasked, up.fresh = Outcome{Verdict: Drop, Err: err}, true, false
 			f.reports = append(f.reports, up)
 			signal(f.wake)
@@ -165,6 +167,10 @@ func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 			if !due && f.behindLocked(up.key, rec) {
 				continue
 			}
+		}
+		if first, ok := f.doubts[rec.Seq]; ok {
+			up.since = first
+			delete(f.doubts, rec.Seq)
 		}
 		out = append(out, ready[i])
 		if len(f.aloft) == 0 {

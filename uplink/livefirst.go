@@ -314,6 +314,9 @@ func together(s, live Status) Status {
 	}
 	s.Acked, s.Dropped, s.InFlight, s.Held = s.Acked+live.Acked, s.Dropped+live.Dropped, s.InFlight+live.InFlight, s.Held+live.Held
 	s.Attempts = max(s.Attempts, live.Attempts)
+	if s.InDoubt.IsZero() || !live.InDoubt.IsZero() && live.InDoubt.Before(s.InDoubt) {
+		s.InDoubt = live.InDoubt
+	}
 	return s
 }
 

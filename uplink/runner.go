@@ -107,11 +107,12 @@ type Runner struct {
 
 	mu       sync.Mutex // guards the fields below
 	status   Status
-	attempt  uint64 // the record of status.Attempts
-	heldSaid string // the last line about a held record
-	said     string // the last line about the connection, so that an outage of days is one line
-	passed   uint64 // see Passed
-	asked    bool   // an operator is to choose, and nothing was confirmed since
+	flight   *flight // of the last session
+	attempt  uint64  // the record of status.Attempts
+	heldSaid string  // the last line about a held record
+	said     string  // the last line about the connection, so that an outage of days is one line
+	passed   uint64  // see Passed
+	asked    bool    // an operator is to choose, and nothing was confirmed since
 	paused   bool
 	endTurn  context.CancelFunc
 }

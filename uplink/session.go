@@ -48,6 +48,7 @@ func (r *Runner) session(ctx context.Context) ending {
 		r: r, far: far, stopReading: stopReading, sent: time.Now(),
 		aloft: map[uint64]*aloft{}, wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}
+	r.succeed(f)
 	if f.resumer, _ = far.(Resumer); f.resumer == nil && holds(r.cfg.Env.Promise.Order) {
 		f.held = &holding{queues: map[string]*queue{}}
 	}
@@ -75,6 +76,7 @@ func (f *flight) over() ending {
 	}
 	f.ageLocked()
 	f.beginLocked()
+	f.doubtLocked()
 	f.r.inFlight(0, 0)
 	if f.solved {
 		f.end.err = nil // what ended it was dealt with
@@ -92,21 +94,22 @@ type flight struct {
 	wake        chan struct{} // to watch: there is something to settle, or the flight has changed
 	room        chan struct{} // to feed: there may be room, or something else to do
 
-	mu        sync.Mutex        // guards the fields below, Runner.tries and Runner.search
-	aloft     map[uint64]*aloft // sent and without a report
-	bytes     int               // of their data
-	reports   []*aloft          // reported and not settled yet
-	settling  bool              // reports were taken and are on their way to the cursor
-	letters   []wal.Record      // with a resumer: refused for good, and the far cursor has not passed them yet
-	held      *holding          // nil where the order is strict
-	nudged    bool              // feed is to look again before it reads
-	interrupt func()            // ends its reading; nil where it does not read
-	unsettled []uint64          // records that were not taken
-	suspect   uint64            // the last one of a refused batch; 0 for none
-	solved    bool              // what ended the session was dealt with: the next one needs no pause
-	sent      time.Time         // when something was sent last
-	progress  time.Time         // of the last reports, or when the first record went up
-	halted    bool              // nothing more goes up
+	mu        sync.Mutex           // guards the fields below, Runner.tries and Runner.search
+	aloft     map[uint64]*aloft    // sent and without a report
+	doubts    map[uint64]time.Time // when records were sent first that earlier sessions have left in doubt, and this one has not sent yet
+	bytes     int                  // of their data
+	reports   []*aloft             // reported and not settled yet
+	settling  bool                 // reports were taken and are on their way to the cursor
+	letters   []wal.Record         // with a resumer: refused for good, and the far cursor has not passed them yet
+	held      *holding             // nil where the order is strict
+	nudged    bool                 // feed is to look again before it reads
+	interrupt func()               // ends its reading; nil where it does not read
+	unsettled []uint64             // records that were not taken
+	suspect   uint64               // the last one of a refused batch; 0 for none
+	solved    bool                 // what ended the session was dealt with: the next one needs no pause
+	sent      time.Time            // when something was sent last
+	progress  time.Time            // of the last reports, or when the first record went up
+	halted    bool                 // nothing more goes up
 	ended     bool
 	end       ending
 }

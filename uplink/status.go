@@ -29,6 +29,8 @@ type Status struct {
 	LastAck time.Time
 	Acked   uint64 // records confirmed since the start
 	Dropped uint64 // records that became dead letters since the start
+	// InDoubt is when the oldest record was sent first of which it is not known whether the far side has it; zero for none.
+	InDoubt time.Time
 	// InFlight is the number of records sent and not yet answered for.
 	InFlight int
 	// Held is the number of records that the far side has refused for now, and of those that wait behind them for their key:
@@ -46,8 +48,12 @@ type Status struct {
 // Status returns a consistent picture.
 func (r *Runner) Status() Status {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.status
+	s, f := r.status, r.flight
+	r.mu.Unlock()
+	if f != nil { // its mutex comes before the Runner's
+		s.InDoubt = f.inDoubt()
+	}
+	return s
 }
 
 func (r *Runner) enter(s State, nextTry time.Time) {

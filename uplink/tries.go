@@ -45,6 +45,9 @@ func (f *flight) retry(p *aloft) {
 	err := reason(p.Err, "the record was not taken")
 	f.mu.Lock()
 	f.unsettled = append(f.unsettled, p.rec.Seq)
+	if !p.Answered {
+		f.doubts[p.rec.Seq] = p.since
+	}
 	switch {
 	case p.Answered:
 		if t := f.refusedLocked(p); f.r.spent(t) {

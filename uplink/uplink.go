@@ -27,8 +27,10 @@ type Env struct {
 	// Slowed is told by sessions what bounds of the far side make them wait, for Status.Limit, and "" when they do not any more.
 	// It may be nil, and never blocks.
 	Slowed func(reason string)
-	Claims *Claims // the fences that this instance holds or has lost; the Runner's own where it is nil
-	Log    *slog.Logger
+	// Figures are the driver's own metrics; what it keeps there outlives the session. Nil forgets them.
+	Figures *Figures
+	Claims  *Claims // the fences that this instance holds or has lost; the Runner's own where it is nil
+	Log     *slog.Logger
 }
 
 // Record is one record on its way out.

@@ -69,7 +69,8 @@ type linkRun struct {
 	lane    *laneRun
 	log     *slog.Logger
 	promise uplink.Promise
-	claims  uplink.Claims // outlive the log, which may be opened again
+	claims  uplink.Claims  // outlives the log, which may be opened again
+	figures uplink.Figures // likewise
 
 	mu     sync.Mutex // guards the two below; nil until the lane is open
 	cursor *wal.Cursor

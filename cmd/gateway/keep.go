@@ -85,7 +85,7 @@ func (g *gateway) start(a *attached, k *linkRun) error {
 	}
 	runner, err := g.carry(k, a.log, cursor, uplink.Env{
 		Gateway: g.config.Gateway.ID, Stream: k.stream, Route: k.route, Epoch: a.log.Epoch(),
-		Uplink: k.uplink, Driver: k.driver, Log: k.log, Promise: k.promise, Claims: &k.claims,
+		Uplink: k.uplink, Driver: k.driver, Log: k.log, Promise: k.promise, Claims: &k.claims, Figures: &k.figures,
 	})
 	if err != nil {
 		cursor.Close()

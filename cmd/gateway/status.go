@@ -181,6 +181,10 @@ func (k *linkRun) status() control.Uplink {
 	s.Held, s.HeldFor = uint64(max(st.Held, 0)), st.HeldFor
 	lag, older := lag(runner, cursor)
 	s.Limit, s.Older = st.Limit, older
+	s.Figures = k.figures.List()
+	if !st.InDoubt.IsZero() {
+		s.InDoubt = max(time.Since(st.InDoubt), 0)
+	}
 	s.Backlog = control.Backlog{Records: lag.Records, Bytes: lag.Bytes}
 	if lag.Records > 0 && !lag.Oldest.IsZero() {
 		s.Backlog.Age = max(time.Since(lag.Oldest), 0)

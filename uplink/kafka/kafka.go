@@ -100,7 +100,7 @@ func (l *link) hangUp() {
 func (c *Config) link(ctx context.Context, env uplink.Env) link {
 	l := link{
 		address: strings.Join(c.Brokers, ", "), gateway: env.Gateway, topics: map[string]terms{},
-		template: uplink.NewTemplate(c.Topic, env, legalName), loads: &loads{heads: newHeads(env)}, quota: &throttle{say: env.Slowed},
+		template: uplink.NewTemplate(c.Topic, env, legalName), loads: &loads{heads: newHeads(env)}, quota: newThrottle(env),
 	}
 	if !l.template.ByMessage() {
 		l.topic = l.template.Of(nil)

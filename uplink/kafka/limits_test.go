@@ -104,9 +104,10 @@ func quota(t *testing.T, addr string, mode uplink.Delivery) {
 	driver := exactly(addr, place+"-gw1").Config
 	driver.ClientID = place
 	env := exactEnv()
-	env.Promise.Delivery = mode
+	var figures uplink.Figures
+	env.Promise.Delivery, env.Figures = mode, &figures
 	log := logOf(n)
-	slowed, begun := "", time.Now()
+	slowed, begun, most := "", time.Now(), 0.0
 	run(t, driver, env, log, func(s uplink.Status) bool {
 		if s.Error != "" {
 			t.Errorf("Status.Error = %q under a quota, want none", s.Error)
@@ -114,16 +115,35 @@ func quota(t *testing.T, addr string, mode uplink.Delivery) {
 		if s.Limit != "" {
 			slowed = s.Limit
 		}
+		now, _ := throttled(&figures)
+		most = max(most, now)
 		return log.Settled() == n && s.Limit == ""
 	})
 	t.Logf("%d records in %v; in plain words: it %s", n, time.Since(begun).Round(time.Millisecond), slowed)
 	if !strings.Contains(slowed, "is slowed by the broker's quota for this client") {
 		t.Errorf("Status.Limit = %q, want it to say what slows the sending", slowed)
 	}
+	now, seconds := throttled(&figures)
+	if most != 1 || now != 0 || seconds < 1 {
+		t.Errorf("kafka_throttled = %v at the most and %v in the end, kafka_throttled_seconds_total = %v; want 1, 0 and some seconds", most, now, seconds)
+	}
 	stored := readCommitted(t, addr, place)
 	if len(stored) != n || inOrder(stored) != n+1 {
 		t.Errorf("%d records are there, %d of them in order, want %d", len(stored), inOrder(stored)-1, n)
 	}
+}
+
+// throttled returns what the metrics say of a quota.
+func throttled(figures *uplink.Figures) (now, seconds float64) {
+	for _, f := range figures.List() {
+		switch f.Name {
+		case "kafka_throttled":
+			now = f.Value
+		case "kafka_throttled_seconds_total":
+			seconds = f.Value
+		}
+	}
+	return now, seconds
 }
 
 // tooLong has the broker abort a transaction in front of its commit.

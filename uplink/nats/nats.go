@@ -93,16 +93,19 @@ func (c *Config) open(ctx context.Context, env uplink.Env, l *link) (uplink.Sess
 		return nil, err
 	}
 	l.stream = name
-	if env.Promise.Delivery != uplink.EffectivelyOnce && env.Promise.Delivery != uplink.ExactlyOnce {
-		return l.openSession(nil)
-	}
 	stream, err := within(ctx, func(ctx context.Context) (jetstream.Stream, error) { return l.js.Stream(ctx, name) })
 	if err != nil {
 		return nil, err
 	}
-	if env.Promise.Delivery == uplink.ExactlyOnce {
+	switch env.Promise.Delivery {
+	case uplink.ExactlyOnce:
 		return c.openBatches(ctx, env, l, stream)
+	case uplink.EffectivelyOnce:
+	default:
+		env.Figures.Set(duplicateWindow, stream.CachedInfo().Config.Duplicates.Seconds())
+		return l.openSession(nil)
 	}
+	env.Figures.Set(duplicateWindow, stream.CachedInfo().Config.Duplicates.Seconds())
 	again, err := openWindow(ctx, env, l, stream)
 	if err != nil {
 		return nil, err

@@ -156,8 +156,10 @@ func TestTheDuplicateWindowIsLogged(t *testing.T) {
 	server := rig.NATS(t, rig.NATSOptions{})
 	makeStream(t, server.Addr, jetstream.StreamConfig{Name: "W", Subjects: []string{"w"}, Duplicates: 7 * time.Minute})
 	var text bytes.Buffer
+	var figures uplink.Figures
 	env := uplink.Env{
 		Gateway: "gw1", Stream: "line", Promise: uplink.Promise{Delivery: uplink.EffectivelyOnce}, Log: slog.New(slog.NewTextHandler(&text, nil)),
+		Figures: &figures,
 	}
 	s, err := (&nats.Config{Servers: []string{server.Addr}, Subject: "w"}).Open(t.Context(), env)
 	if err != nil {
@@ -167,6 +169,28 @@ func TestTheDuplicateWindowIsLogged(t *testing.T) {
 	if got := text.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, "duplicate_window=7m0s") {
 		t.Errorf("the log says %q, want one warning with the window of 7m0s", got)
 	}
+	wantFigure(t, &figures, "nats_duplicate_window_seconds", 420)
+	// With at_least_once there is no warning, and the metric all the same.
+	figures = uplink.Figures{}
+	env.Promise.Delivery = uplink.AtLeastOnce
+	if s, err = (&nats.Config{Servers: []string{server.Addr}, Subject: "w"}).Open(t.Context(), env); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	wantFigure(t, &figures, "nats_duplicate_window_seconds", 420)
+}
+
+func wantFigure(t *testing.T, figures *uplink.Figures, name string, want float64) {
+	t.Helper()
+	for _, f := range figures.List() {
+		if f.Name == name {
+			if f.Value != want {
+				t.Errorf("%s = %v, want %v", name, f.Value, want)
+			}
+			return
+		}
+	}
+	t.Errorf("no figure %s among %+v, want %v", name, figures.List(), want)
 }
 
 func TestRecordsThatComeAgainAfterTheWindowAreSaid(t *testing.T) {
@@ -187,9 +211,10 @@ func TestRecordsThatComeAgainAfterTheWindowAreSaid(t *testing.T) {
 			place := fmt.Sprintf("late-%d", test.first%5+int(test.window/time.Minute)*2)
 			stream := makeStream(t, server.Addr, jetstream.StreamConfig{Name: place, Subjects: []string{place}, Duplicates: test.window})
 			var text bytes.Buffer
+			var figures uplink.Figures
 			env := uplink.Env{
 				Gateway: "gw1", Stream: "line", Epoch: epoch, Promise: uplink.Promise{Delivery: uplink.EffectivelyOnce},
-				Log: slog.New(slog.NewTextHandler(&text, nil)),
+				Log: slog.New(slog.NewTextHandler(&text, nil)), Figures: &figures,
 			}
 			for _, recs := range [][]uplink.Record{records(1, 20), records(test.first, 30)} {
 				s, err := (&nats.Config{Servers: []string{server.Addr}, Subject: place}).Open(t.Context(), env)
@@ -210,6 +235,7 @@ func TestRecordsThatComeAgainAfterTheWindowAreSaid(t *testing.T) {
 			if err != nil || info.State.Msgs != test.stored {
 				t.Errorf("%d messages are stored (%v), want %d", info.State.Msgs, err, test.stored)
 			}
+			wantFigure(t, &figures, "nats_late_repeats_total", float64(test.stored-30))
 		})
 	}
 }
