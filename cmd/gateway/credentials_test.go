@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"edgegateway/control"
@@ -129,7 +130,7 @@ func TestAPasswordThatChangesOnDiskIsTakenWithoutARestart(t *testing.T) {
 	server.Reload(knows("third"))
 	s.put("d", "4")
 	s.arrives("a", "b", "c", "d")
-	if got := topics(natsMessages(t, server.Addr, "gw", "third")); !slices.Equal(got, []string{"a", "b", "c", "d"}) {
+	if got := topics(natsMessages(t, server.Addr, nats.UserInfo("gw", "third"))); !slices.Equal(got, []string{"a", "b", "c", "d"}) {
 		t.Errorf("arrived %v", got)
 	}
 	if n := strings.Count(s.logs.String(), "credentials have changed"); n != 2 {

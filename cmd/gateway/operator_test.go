@@ -158,9 +158,9 @@ type arrived struct {
 }
 
 // natsMessages returns what the stream holds.
-func natsMessages(t *testing.T, addr, user, password string) (list []arrived) {
+func natsMessages(t *testing.T, addr string, signIn ...nats.Option) (list []arrived) {
 	t.Helper()
-	nc, err := nats.Connect("nats://"+addr, nats.UserInfo(user, password))
+	nc, err := nats.Connect("nats://"+addr, signIn...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestARefusedRecordIsSentAgainOnce(t *testing.T) {
 			s.put("b", big)
 			s.put("c", "3")
 			s.lettersBecome("far/main/2")
-			eventually(t, "the others arrive", func() bool { return len(natsMessages(t, server.Addr, "", "")) == 2 })
+			eventually(t, "the others arrive", func() bool { return len(natsMessages(t, server.Addr)) == 2 })
 
 			if text := s.call(exitOK, "deadletters", "list", "far"); !regexp.MustCompile(`far/main/2 .* nats +1 +205\d\d .*max_payload`).MatchString(text) ||
 				!strings.Contains(text, "1 dead letter\n") {
@@ -296,9 +296,9 @@ func TestARefusedRecordIsSentAgainOnce(t *testing.T) {
 				t.Errorf("after the resend: %d dead letters, %d records to send again; want 0, 3", letters, records)
 			}
 			var got []arrived
-			eventually(t, "it arrives", func() bool { got = natsMessages(t, server.Addr, "", ""); return len(got) >= 3 })
+			eventually(t, "it arrives", func() bool { got = natsMessages(t, server.Addr); return len(got) >= 3 })
 			s.put("d", "4")
-			eventually(t, "the next one arrives", func() bool { got = natsMessages(t, server.Addr, "", ""); return len(got) >= 4 })
+			eventually(t, "the next one arrives", func() bool { got = natsMessages(t, server.Addr); return len(got) >= 4 })
 			if want := []string{"a", "c", "b", "d"}; !slices.Equal(topics(got), want) {
 				t.Fatalf("arrived %v, want %v", topics(got), want)
 			}
@@ -315,7 +315,7 @@ func TestARefusedRecordIsSentAgainOnce(t *testing.T) {
 			s.stop()
 			s.start()
 			s.put("e", "5")
-			eventually(t, "the last one arrives", func() bool { got = natsMessages(t, server.Addr, "", ""); return len(got) >= 5 })
+			eventually(t, "the last one arrives", func() bool { got = natsMessages(t, server.Addr); return len(got) >= 5 })
 			if want := []string{"a", "c", "b", "d", "e"}; !slices.Equal(topics(got), want) {
 				t.Errorf("after a restart %v, want %v", topics(got), want)
 			}
@@ -343,8 +343,8 @@ func TestWhatIsSentAgainGoesOnAfterARestart(t *testing.T) {
 	server.SetSettings("")
 	server.Start()
 	s.start()
-	eventually(t, "they arrive", func() bool { return len(natsMessages(t, server.Addr, "", "")) >= 3 })
-	if got := topics(natsMessages(t, server.Addr, "", "")); !slices.Equal(got, []string{"a", "b", "c"}) || len(s.letters()) != 0 {
+	eventually(t, "they arrive", func() bool { return len(natsMessages(t, server.Addr)) >= 3 })
+	if got := topics(natsMessages(t, server.Addr)); !slices.Equal(got, []string{"a", "b", "c"}) || len(s.letters()) != 0 {
 		t.Errorf("arrived %v, dead letters %v", got, s.letters())
 	}
 }
@@ -383,8 +383,8 @@ func TestAResendThatTheDiskRefusesLosesNothing(t *testing.T) {
 	server.Start()
 	s.call(exitOK, "deadletters", "resend", "-all")
 	s.lettersBecome()
-	eventually(t, "it arrives", func() bool { return len(natsMessages(t, server.Addr, "", "")) >= 1 })
-	if got := natsMessages(t, server.Addr, "", ""); len(got) != 1 || !strings.HasSuffix(got[0].ID, "/1") || !strings.HasPrefix(got[0].ID, "gw1/main!far/") {
+	eventually(t, "it arrives", func() bool { return len(natsMessages(t, server.Addr)) >= 1 })
+	if got := natsMessages(t, server.Addr); len(got) != 1 || !strings.HasSuffix(got[0].ID, "/1") || !strings.HasPrefix(got[0].ID, "gw1/main!far/") {
 		t.Errorf("arrived %v", got)
 	}
 }
@@ -434,7 +434,7 @@ func TestAPausedUplinkHoldsItsRecordsOverARestart(t *testing.T) {
 	s.put("a", "1")
 	s.put("big", strings.Repeat("x", 20<<10))
 	s.lettersBecome("far/main/2")
-	eventually(t, "the first one arrives", func() bool { return len(natsMessages(t, server.Addr, "", "")) == 1 })
+	eventually(t, "the first one arrives", func() bool { return len(natsMessages(t, server.Addr)) == 1 })
 	if text := s.call(exitOther, "pause", "nobody"); !strings.Contains(text, "there is far, near") {
 		t.Errorf("pause of an unknown uplink: %s", text)
 	}
@@ -460,13 +460,13 @@ func TestAPausedUplinkHoldsItsRecordsOverARestart(t *testing.T) {
 		return strings.Contains(fmt.Sprint(s.g.monitor.Status().Problems), "Paused by an operator") &&
 			strings.Contains(fmt.Sprint(s.g.monitor.Status().Problems), "edge-gateway resume far")
 	})
-	if got := topics(natsMessages(t, server.Addr, "", "")); !slices.Equal(got, []string{"a"}) {
+	if got := topics(natsMessages(t, server.Addr)); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("arrived while paused: %v", got)
 	}
 	s.call(exitOK, "resume", "far")
 	s.call(exitOK, "resume", "far")
 	var got []string
-	eventually(t, "all arrives", func() bool { got = topics(natsMessages(t, server.Addr, "", "")); return len(got) >= 4 })
+	eventually(t, "all arrives", func() bool { got = topics(natsMessages(t, server.Addr)); return len(got) >= 4 })
 	if slices.Sort(got); !slices.Equal(got, []string{"a", "b", "big", "c"}) {
 		t.Errorf("arrived %v", got)
 	}
@@ -566,12 +566,12 @@ func TestAChoiceTakesEffectAtOnceWhereTheGatewayRuns(t *testing.T) {
 		"uplinks:\n  far: {driver: nats, servers: [%q], stream: EDGE, create: true}\n", server.Addr))
 	s.start()
 	s.put("a", "1")
-	eventually(t, "it arrives", func() bool { return len(natsMessages(t, server.Addr, "", "")) == 1 })
+	eventually(t, "it arrives", func() bool { return len(natsMessages(t, server.Addr)) == 1 })
 	s.stop()
 	old := copyDir(t, filepath.Join(s.dir, "lanes"))
 	s.start()
 	s.put("b", "2")
-	eventually(t, "it arrives", func() bool { return len(natsMessages(t, server.Addr, "", "")) == 2 })
+	eventually(t, "it arrives", func() bool { return len(natsMessages(t, server.Addr)) == 2 })
 	s.stop()
 	// An old copy of the disk is put back.
 	if err := os.RemoveAll(filepath.Join(s.dir, "lanes")); err != nil {
@@ -603,7 +603,7 @@ func TestAChoiceTakesEffectAtOnceWhereTheGatewayRuns(t *testing.T) {
 		t.Errorf("it was followed at %v, and no earlier than the next try at %v", since, next)
 	}
 	s.put("c", "3")
-	eventually(t, "records flow", func() bool { return len(natsMessages(t, server.Addr, "", "")) == 3 })
+	eventually(t, "records flow", func() bool { return len(natsMessages(t, server.Addr)) == 3 })
 	if text := s.call(exitOther, "choose", "far", "main", "restart"); !strings.Contains(text, "does not ask for a choice") {
 		t.Errorf("a choice where there is nothing to choose: %s", text)
 	}
@@ -619,14 +619,14 @@ func TestProbeTellsByItsExitCode(t *testing.T) {
 	}
 	s.start()
 	s.put("a", "1")
-	eventually(t, "both streams arrive", func() bool { return len(natsMessages(t, server.Addr, "", "")) == 2 })
+	eventually(t, "both streams arrive", func() bool { return len(natsMessages(t, server.Addr)) == 2 })
 	for range 3 {
 		if text := s.call(exitOK, "probe", "far"); strings.Count(text, "ok   keep delivery") != 2 || !strings.Contains(text, "stream one\n") {
 			t.Errorf("probe beside the gateway:\n%s", text)
 		}
 	}
 	s.put("a", "2")
-	eventually(t, "records flow on", func() bool { return len(natsMessages(t, server.Addr, "", "")) == 4 })
+	eventually(t, "records flow on", func() bool { return len(natsMessages(t, server.Addr)) == 4 })
 	if strings.Contains(s.logs.String(), "another gateway") || strings.Contains(s.logs.String(), "uplink failed, will retry\" uplink=far") {
 		t.Errorf("the probe has disturbed the uplink:\n%s", s.logs.String())
 	}
