@@ -183,7 +183,7 @@ func TestRenewedRedisPassword(t *testing.T) {
 // lifetime is that of a token of the first two generations, where a server ends them by their time.
 const lifetime = 6 * time.Second
 
-func until(generation int) time.Time {
+func ends(generation int) time.Time {
 	if generation < 3 {
 		return time.Now().Add(lifetime)
 	}
@@ -209,7 +209,7 @@ func TestRenewedKafkaToken(t *testing.T) {
 	renews(t, s, secret{
 		uplink: fmt.Sprintf("{driver: kafka, brokers: [%q], topic: edge, sasl: oauthbearer, token_file: %s}", server.At["SASL"], filepath.Join(s.dir, "token")), two: true,
 		save: func(g int) {
-			s.save("token", []byte(webToken(`{"alg":"none"}`, map[string]any{"sub": "gw", "iat": time.Now().Unix(), "exp": until(g).Unix()}, nil)))
+			s.save("token", []byte(webToken(`{"alg":"none"}`, map[string]any{"sub": "gw", "iat": time.Now().Unix(), "exp": ends(g).Unix()}, nil)))
 		},
 		knows: func(...int) {}, // they end by their time
 		stored: func() []string {
@@ -249,7 +249,7 @@ func TestRenewedPulsarToken(t *testing.T) {
 	s := newSite(t, "")
 	renews(t, s, secret{
 		uplink: fmt.Sprintf("{driver: pulsar, servers: [%q], topic: edge, token_file: %s}", broker.Addr, filepath.Join(s.dir, "token")), two: true,
-		save:  func(g int) { s.save("token", []byte(sign("gw", until(g)))) },
+		save:  func(g int) { s.save("token", []byte(sign("gw", ends(g)))) },
 		knows: func(...int) {}, // they end by their time
 		stored: func() []string {
 			client, err := pulsar.NewClient(pulsar.ClientOptions{URL: "pulsar://" + broker.Addr, Authentication: pulsar.NewAuthenticationToken(admin)})
