@@ -134,6 +134,7 @@ func RedisIsReplica(info string) bool {
 }
 
 // RedisSentinels starts sentinels that watch a master under a name and agree by a majority. settings are further lines of their files.
+// Where they name a tls-cert-file, sentinels and servers talk to each other by TLS, and Server.At["TLS"] is where a client can.
 func RedisSentinels(tb TB, n int, name, master, settings string) []*Server {
 	tb.Helper()
 	host, port, _ := net.SplitHostPort(master)
@@ -144,10 +145,15 @@ func RedisSentinels(tb TB, n int, name, master, settings string) []*Server {
 		file := filepath.Join(dir, "sentinel.conf")
 		text := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsentinel monitor %s %s %s %d\n", own, dir, name, host, port, n/2+1) +
 			fmt.Sprintf("sentinel down-after-milliseconds %s 1000\nsentinel failover-timeout %s 5000\n%s\n", name, name, settings)
+		s := &Server{tb: tb, name: "sentinel", dir: dir, Addr: "127.0.0.1:" + own}
+		if strings.Contains(settings, "tls-cert-file") {
+			secure := strconv.Itoa(FreePort(tb))
+			text += "tls-port " + secure + "\ntls-replication yes\n"
+			s.At = map[string]string{"TLS": "127.0.0.1:" + secure}
+		}
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			tb.Fatalf("settings of a sentinel: %v", err)
 		}
-		s := &Server{tb: tb, name: "sentinel", dir: dir, Addr: "127.0.0.1:" + own}
 		s.command = func() *exec.Cmd { return exec.Command("redis-server", file, "--sentinel") }
 		s.ready = tcpAnswers(s.Addr, "PING\r\n", "")
 		sentinels[i] = s.begin()

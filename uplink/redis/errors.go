@@ -33,11 +33,16 @@ func (s *session) explain(err error) error {
 	if _, ok := errors.AsType[redis.Error](err); ok {
 		return fmt.Errorf("%s: %w", s.address, err)
 	}
-	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && s.encrypted {
+	return explainLine(s.address, s.encrypted, err)
+}
+
+// explainLine explains what goes wrong on the way to a server or a sentinel.
+func explainLine(address string, encrypted bool, err error) error {
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && encrypted {
 		// A Redis without TLS waits for the end of what it takes for a command.
-		return fmt.Errorf("%s does not answer in time (is it up, and does it speak TLS on this port?)", s.address)
+		return fmt.Errorf("%s does not answer in time (is it up, and does it speak TLS on this port?)", address)
 	}
-	return uplink.Explain(s.address, err)
+	return uplink.Explain(address, err)
 }
 
 // explainRefusal explains the words of our own scripts; nil for the words of Redis, which the scripts pass on.

@@ -6,10 +6,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -34,10 +36,11 @@ const (
 
 // sentinels are asked who the master is.
 type sentinels struct {
-	name    string
-	clients []*redis.SentinelClient
-	all     []string // their addresses
-	every   time.Duration
+	name      string
+	clients   []*redis.SentinelClient
+	all       []string // their addresses
+	every     time.Duration
+	encrypted bool
 }
 
 // master is what a sentinel says of one.
@@ -51,7 +54,7 @@ func (c *Config) newSentinels(tls *tls.Config) *sentinels {
 	if c.Sentinel.Master == "" {
 		return nil
 	}
-	s := &sentinels{name: c.Sentinel.Master, all: c.Sentinel.Addresses, every: cmp.Or(c.sentinelEvery, sentinelEvery)}
+	s := &sentinels{name: c.Sentinel.Master, all: c.Sentinel.Addresses, every: cmp.Or(c.sentinelEvery, sentinelEvery), encrypted: c.TLS.Enabled}
 	for _, address := range s.all {
 		options := c.options(tls)
 		options.Addr, options.DB, options.PoolSize = address, 0, 1
@@ -139,7 +142,10 @@ func (s *sentinels) explain(address string, err error) error {
 	if _, answered := errors.AsType[redis.Error](err); answered {
 		return fmt.Errorf("sentinel %s: %w", address, err)
 	}
-	return uplink.Explain("sentinel "+address, err)
+	if !s.encrypted && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) {
+		return fmt.Errorf("sentinel %s closed the connection before it had answered (does it want TLS on this port?)", address)
+	}
+	return explainLine("sentinel "+address, s.encrypted, err)
 }
 
 // watchMaster ends the session when the sentinels know a newer master: the old one may still answer and lose what it is given.

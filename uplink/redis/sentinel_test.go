@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,26 +20,57 @@ import (
 type watched struct {
 	t         *testing.T
 	nodes     []*rig.Server
+	known     []string // where the sentinels reach the nodes
 	sentinels []*rig.Server
+	tls       uplink.TLS
 }
 
 const guarded = "plant" // name of the master
 
 func newWatched(t *testing.T) watched {
 	t.Helper()
-	secret := []string{"--requirepass", "open", "--masterauth", "open", "--repl-diskless-sync-delay", "0"}
-	master := rig.Redis(t, secret...)
-	host, port, _ := splitAddr(master.Addr)
-	replica := rig.Redis(t, append(secret, "--replicaof", host, port)...)
-	// The sentinels sign in as a user of their own, whom a test can shut out.
-	w := watched{t: t, nodes: []*rig.Server{master, replica}}
-	for i := range w.nodes {
-		w.admit(i)
+	return watch(t, uplink.TLS{})
+}
+
+// watch starts them. With TLS, nodes and sentinels talk to each other by it, and want a certificate of whoever comes; the test itself has
+// other ports.
+func watch(t *testing.T, tls uplink.TLS) watched {
+	t.Helper()
+	w := watched{t: t, tls: tls}
+	var secure []string
+	if tls.Enabled {
+		for _, s := range [][2]string{
+			{"tls-cert-file", tls.CertFile}, {"tls-key-file", tls.KeyFile}, {"tls-ca-cert-file", tls.CAFile}, {"tls-auth-clients", "yes"},
+		} {
+			secure = append(secure, s[0]+" "+s[1])
+		}
 	}
-	w.sentinels = rig.RedisSentinels(t, 3, guarded, master.Addr, strings.Join([]string{
+	for i := range 2 {
+		args := []string{"--requirepass", "open", "--masterauth", "open", "--repl-diskless-sync-delay", "0"}
+		port := ""
+		if tls.Enabled {
+			port = strconv.Itoa(rig.FreePort(t))
+			args = append(args, "--tls-port", port, "--tls-replication", "yes")
+			for _, s := range secure {
+				name, value, _ := strings.Cut(s, " ")
+				args = append(args, "--"+name, value)
+			}
+		}
+		if i > 0 {
+			host, port, _ := splitAddr(w.known[0])
+			args = append(args, "--replicaof", host, port)
+		}
+		w.nodes = append(w.nodes, rig.Redis(t, args...))
+		w.known = append(w.known, w.nodes[i].Addr)
+		if tls.Enabled {
+			w.known[i] = "127.0.0.1:" + port
+		}
+		w.admit(i) // the sentinels sign in as a user of their own, whom a test can shut out
+	}
+	w.sentinels = rig.RedisSentinels(t, 3, guarded, w.known[0], strings.Join(append([]string{
 		"sentinel auth-user " + guarded + " guard", "sentinel auth-pass " + guarded + " guard",
 		"requirepass watch", "user gateway on >ask -@all +sentinel|master +hello +auth",
-	}, "\n"))
+	}, secure...), "\n"))
 	w.linked(1)
 	w.until("every sentinel knows the others and the replica", func() bool {
 		for i := range w.sentinels {
@@ -104,7 +136,7 @@ func (w watched) linked(i int) {
 // leads waits until all sentinels take a node for the master, and it is one.
 func (w watched) leads(i int) {
 	w.t.Helper()
-	_, port, _ := splitAddr(w.nodes[i].Addr)
+	_, port, _ := splitAddr(w.known[i])
 	w.until(w.nodes[i].Addr+" is the master", func() bool {
 		for j := range w.sentinels {
 			if m := w.sentinel(j).Master(w.t.Context(), guarded).Val(); m["port"] != port || m["flags"] != "master" {
@@ -116,10 +148,14 @@ func (w watched) leads(i int) {
 }
 
 func (w watched) config(as string) *redis.Config {
-	c := &redis.Config{As: as, Key: "k", Password: pipeline.NewSecret("open")}
+	c := &redis.Config{As: as, Key: "k", Password: pipeline.NewSecret("open"), TLS: w.tls}
 	c.Sentinel = redis.Sentinel{Master: guarded, User: "gateway", Password: pipeline.NewSecret("ask")}
 	for _, s := range w.sentinels {
-		c.Sentinel.Addresses = append(c.Sentinel.Addresses, s.Addr)
+		address := s.Addr
+		if w.tls.Enabled {
+			address = s.At["TLS"]
+		}
+		c.Sentinel.Addresses = append(c.Sentinel.Addresses, address)
 	}
 	return c
 }
@@ -162,6 +198,57 @@ func TestAFailOverBySentinelsThatLostWritesIsMadeUpFor(t *testing.T) {
 	if s := g.Status(); s.Error != "" {
 		t.Errorf("Error = %q, want none", s.Error)
 	}
+}
+
+// TestSentinelsOverTLS has all lines encrypted, and asks for a certificate on all of them: to the sentinels, to the master, and to the
+// one that takes its place.
+func TestSentinelsOverTLS(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	cert, key := certificate(t)
+	w := watch(t, uplink.TLS{Enabled: true, CAFile: cert, CertFile: cert, KeyFile: key})
+	g := run(t, exactly{w.config("stream")}, uplinktest.NewLog(), "")
+	g.send(100)
+	g.append(200)
+	if err := w.sentinel(0).Failover(t.Context(), guarded).Err(); err != nil {
+		t.Fatal(err)
+	}
+	g.settle()
+	w.leads(1)
+	w.linked(0)
+	g.send(100)
+	w.until("the replica has all", func() bool { return w.node(0).XLen(t.Context(), "k").Val() == 400 })
+	w.nodes[1].Kill9()
+	g.append(100)
+	g.settle()
+	w.leads(0)
+	holds(t, w.node(0), "stream", "k", 500)
+
+	other, _ := certificate(t)
+	plain, _, _ := splitAddr(w.sentinels[0].Addr)
+	driver := func(change func(*redis.Config)) uplink.Driver {
+		c := w.config("list")
+		c.Key = "another"
+		change(c)
+		return exactly{c}
+	}
+	uplinktest.RunFaults(t, []uplinktest.Fault{
+		{
+			Name: "sentinels of another authority", Want: "sentinel " + plain, Config: true,
+			Driver: driver(func(c *redis.Config) { c.TLS.CAFile = other }),
+		},
+		{
+			Name: "no client certificate", Want: "does it want a client certificate", Config: true,
+			Driver: driver(func(c *redis.Config) { c.TLS.CertFile, c.TLS.KeyFile = "", "" }),
+		},
+		{
+			Name: "no TLS to sentinels that want it", Want: "does it want TLS on this port",
+			Driver: driver(func(c *redis.Config) { c.TLS = uplink.TLS{} }),
+		},
+		{
+			Name: "TLS to a port of the sentinels without it", Want: "does it speak TLS",
+			Driver: driver(func(c *redis.Config) { c.Sentinel.Addresses = []string{w.sentinels[0].Addr} }),
+		},
+	})
 }
 
 // TestAMasterThatSentinelsHaveReplacedIsLeft: they cannot reach it, so nobody tells it, and it goes on confirming what is lost.
