@@ -123,3 +123,15 @@ func (f *Flow) Size() uint64 { return f.f.size() }
 
 // Took says how long an answer took.
 func (f *Flow) Took(d time.Duration, number, next uint64) { f.f.took(d, number, next) }
+
+// Together is the uplink as it would be if records did not wait for one another where a stream has copies: the negative control.
+type Together struct{ *Config }
+
+// Open implements uplink.Driver.
+func (a Together) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
+	s, err := a.Config.Open(ctx, env)
+	if err == nil {
+		s.(*session).waits = ""
+	}
+	return s, err
+}

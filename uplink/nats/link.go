@@ -31,6 +31,7 @@ type link struct {
 	stream  string
 	// patience is how long what was sent may go without an answer once something behind it has its own.
 	patience time.Duration
+	waits    uplink.Order // what a record waits for, see waitsFor
 
 	mu    sync.Mutex // guards the fields below and the closing of dead
 	err   error

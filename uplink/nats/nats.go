@@ -102,10 +102,12 @@ func (c *Config) open(ctx context.Context, env uplink.Env, l *link) (uplink.Sess
 		return c.openBatches(ctx, env, l, stream)
 	case uplink.EffectivelyOnce:
 	default:
+		l.waits = waitsFor(env, stream)
 		env.Figures.Set(duplicateWindow, stream.CachedInfo().Config.Duplicates.Seconds())
 		return l.openSession(nil)
 	}
 	env.Figures.Set(duplicateWindow, stream.CachedInfo().Config.Duplicates.Seconds())
+	l.waits = waitsFor(env, stream)
 	again, err := openWindow(ctx, env, l, stream)
 	if err != nil {
 		return nil, err

@@ -97,6 +97,12 @@ func (c *Config) probeStream(ctx context.Context, env uplink.Env, l *link) uplin
 	}
 	info := stream.CachedInfo()
 	s.Note = fmt.Sprintf("%s, %s storage, %d copies, %d messages", got, strings.ToLower(info.Config.Storage.String()), info.Config.Replicas, info.State.Msgs)
+	if waitsFor(uplink.Env{Promise: env.Promise}, stream) != "" {
+		s.Note += ", one record at a time to keep the order"
+		if env.Promise.Order == uplink.OrderKey {
+			s.Note += " of each key"
+		}
+	}
 	switch {
 	case info.Config.Sealed:
 		s.Err = uplink.Config(fmt.Errorf("stream %s is sealed and takes nothing more (want another stream)", got))

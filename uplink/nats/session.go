@@ -48,13 +48,15 @@ type session struct {
 	next      uint64 // number of the next record
 	flow      flow
 	overtaken time.Time // when a record behind the oldest was answered; zero when none was
-	closed    bool      // nothing is reported any more
+	turns     turns
+	closed    bool // nothing is reported any more
 }
 
 // publication is one record that was sent and is not answered yet; there is none without a report.
 type publication struct {
 	seq    uint64
 	size   int
+	key    string    // with order: key, where records wait
 	sent   time.Time // of the first record of a burst; zero for the others
 	report func(uint64, uplink.Outcome)
 }
@@ -111,7 +113,11 @@ func (s *session) enlist(ctx context.Context, recs []uplink.Record, report func(
 		s.mu.Lock()
 		number = s.next
 		for now := time.Now(); n < min(burst, len(recs)) && s.next-s.oldest < s.flow.size(); n++ {
-			s.pubs[s.next%maxPending] = publication{recs[n].ID.Seq, len(recs[n].JSON), now, report}
+			p := publication{seq: recs[n].ID.Seq, size: len(recs[n].JSON), sent: now, report: report}
+			if !s.takeTurn(&p, &recs[n]) {
+				break
+			}
+			s.pubs[s.next%maxPending] = p
 			now = time.Time{}
 			s.next++
 		}
@@ -211,11 +217,16 @@ func (s *session) settle(number uint64, outcome func(publication) uplink.Outcome
 	if !p.sent.IsZero() {
 		s.flow.took(time.Since(p.sent), number, s.next)
 	}
-	p.report(p.seq, outcome(p))
+	o := outcome(p)
+	p.report(p.seq, o)
+	goesOn := s.endTurn(&p, o)
 	s.mu.Unlock()
 	select {
 	case s.room <- struct{}{}:
 	default:
+	}
+	if !goesOn {
+		s.fail(o.Err)
 	}
 	if lost {
 		s.fail(fmt.Errorf("%s has answered for later records and not for record %d in %v (has the stream another leader?)", s.address, s.firstLeft().seq, s.patience))
@@ -262,4 +273,5 @@ func (s *session) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
+	s.turns.stop()
 }
