@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -343,7 +344,8 @@ func newOperator(t *testing.T) *natsOperator {
 	user := func() nkeys.KeyPair { return newKey(t, nkeys.PrefixByteUser) }
 	return &natsOperator{
 		t, newKey(t, nkeys.PrefixByteOperator), newKey(t, nkeys.PrefixByteAccount), newKey(t, nkeys.PrefixByteAccount),
-		[]nkeys.KeyPair{1: user(), 2: user(), 3: user()}, time.Now(),
+		[]nkeys.KeyPair{1: user(), 2: user(), 3: user()},
+		time.Now(),
 	}
 }
 
@@ -374,9 +376,7 @@ func (o *natsOperator) settings(generations ...int) string {
 	limits := map[string]any{"subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": -1}
 	system := o.sign(o.self, o.system, time.Time{}, map[string]any{"type": "account", "limits": limits})
 	stored := map[string]any{"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
-	for name, value := range limits {
-		stored[name] = value
-	}
+	maps.Copy(stored, limits)
 	account := o.sign(o.self, o.account, time.Time{}, map[string]any{"type": "account", "limits": stored, "revocations": revoked})
 	return fmt.Sprintf("operator: %s\nsystem_account: %s\nresolver: MEMORY\nresolver_preload {\n  %s: %s\n  %s: %s\n}\n",
 		o.sign(o.self, o.self, time.Time{}, map[string]any{"type": "operator", "system_account": public(o.t, o.system)}), public(o.t, o.system),

@@ -151,8 +151,10 @@ func TestThreeNodesLoseTheirLeaderAndAreRestartedInTurn(t *testing.T) {
 	t.Parallel() // it waits more than it works
 	c := startCluster(t)
 	for _, promise := range []uplink.Promise{
-		{Delivery: uplink.ExactlyOnce, Order: uplink.OrderStrict}, {Delivery: uplink.EffectivelyOnce, Order: uplink.OrderStrict},
-		{Delivery: uplink.EffectivelyOnce, Order: uplink.OrderKey}, {Delivery: uplink.EffectivelyOnce, Order: uplink.OrderNone},
+		{Delivery: uplink.ExactlyOnce, Order: uplink.OrderStrict},
+		{Delivery: uplink.EffectivelyOnce, Order: uplink.OrderStrict},
+		{Delivery: uplink.EffectivelyOnce, Order: uplink.OrderKey},
+		{Delivery: uplink.EffectivelyOnce, Order: uplink.OrderNone},
 	} {
 		mode, order := promise.Delivery, promise.Order
 		t.Run(string(mode)+" "+string(order), func(t *testing.T) {
