@@ -179,3 +179,24 @@ func silent(int, []uplink.Record, func(uint64, uplink.Outcome)) error { return n
 var errFar = errors.New("the far side says no")
 
 func textLog(b *lockedBuffer) *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
+
+// live is one life of a gateway: it begins, so many records come, and five minutes later it ends. It returns how the runner did by then.
+func live(t *testing.T, cfg uplink.RunnerConfig, log *uplinktest.Log, late int) uplink.Status {
+	t.Helper()
+	cfg.Cursor = log
+	r := uplink.New(cfg)
+	for range late {
+		log.Append(sample)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := r.Run(ctx); err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+	sleep(5 * time.Minute)
+	defer running.Wait()
+	defer cancel()
+	return r.Status()
+}

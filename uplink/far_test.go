@@ -135,8 +135,8 @@ func TestWhereSendingGoesOnIsWhatBothSidesKnow(t *testing.T) {
 				f := &farSide{at: test.far}
 				asked := false
 				mark := &marker{at: test.mark}
-				r := uplink.New(uplink.RunnerConfig{
-					Driver: f, Cursor: log, Env: uplink.Env{Gateway: "gw1", Stream: "line", Epoch: epoch, Uplink: "far"},
+				status := live(t, uplink.RunnerConfig{
+					Driver: f, Env: uplink.Env{Gateway: "gw1", Stream: "line", Epoch: epoch, Uplink: "far"},
 					Mark: mark,
 					Choice: func() uplink.Choice {
 						if asked {
@@ -145,21 +145,7 @@ func TestWhereSendingGoesOnIsWhatBothSidesKnow(t *testing.T) {
 						asked = true
 						return test.choice
 					},
-				})
-				for range test.late {
-					log.Append(sample)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				var running sync.WaitGroup
-				running.Go(func() {
-					if err := r.Run(ctx); err != nil {
-						t.Errorf("Run = %v", err)
-					}
-				})
-				sleep(5 * time.Minute)
-				status := r.Status()
-				cancel()
-				running.Wait()
+				}, log, test.late)
 				if test.fault != "" {
 					if !strings.Contains(status.Error, test.fault) || !status.Config {
 						t.Errorf("status says %q, want %q and a person to mend it", status.Error, test.fault)
@@ -193,29 +179,15 @@ func TestALifeWithoutAConnectionHasSentNothing(t *testing.T) {
 			log.Append(sample)
 		}
 		f := &farSide{at: uplink.FarCursor{Epoch: 3, Seq: 25}}
-		live := func(driver uplink.Driver, late int) uplink.Status {
-			r := uplink.New(uplink.RunnerConfig{
-				Driver: driver, Cursor: log, Mark: mark, Env: uplink.Env{Gateway: "gw1", Stream: "line", Epoch: 3, Uplink: "far"},
-			})
-			for range late {
-				log.Append(sample)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			var running sync.WaitGroup
-			running.Go(func() {
-				if err := r.Run(ctx); err != nil {
-					t.Errorf("Run = %v", err)
-				}
-			})
-			sleep(time.Minute)
-			defer running.Wait()
-			defer cancel()
-			return r.Status()
+		begin := func(driver uplink.Driver, late int) uplink.Status {
+			return live(t, uplink.RunnerConfig{
+				Driver: driver, Mark: mark, Env: uplink.Env{Gateway: "gw1", Stream: "line", Epoch: 3, Uplink: "far"},
+			}, log, late)
 		}
 		down := &far{open: func(int) error { return errFar }}
-		live(down, 20)
-		live(down, 20)
-		if s := live(f, 0); !strings.Contains(s.Error, "an old copy of the gateway's disk") || len(f.got) > 0 {
+		begin(down, 20)
+		begin(down, 20)
+		if s := begin(f, 0); !strings.Contains(s.Error, "an old copy of the gateway's disk") || len(f.got) > 0 {
 			t.Fatalf("status says %q and %d are sent, want nothing sent because the far side is ahead", s.Error, len(f.got))
 		}
 		if seq, _ := log.Position(); seq != 0 {

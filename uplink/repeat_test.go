@@ -157,36 +157,22 @@ func TestARepeatIsHeldThoughTheGatewayWasStartedAgain(t *testing.T) {
 			log.Append(sample)
 		}
 		resume := false
-		live := func(driver uplink.Driver, late int) uplink.Status {
-			r := uplink.New(uplink.RunnerConfig{
-				Driver: driver, Cursor: log, Mark: mark, Env: uplink.Env{Gateway: "gw1", Stream: "line", Epoch: 3, Uplink: "far"},
+		begin := func(driver uplink.Driver, late int) uplink.Status {
+			return live(t, uplink.RunnerConfig{
+				Driver: driver, Mark: mark, Env: uplink.Env{Gateway: "gw1", Stream: "line", Epoch: 3, Uplink: "far"},
 				Choice: func() uplink.Choice {
 					if resume {
 						return uplink.Resume
 					}
 					return ""
 				},
-			})
-			for range late {
-				log.Append(sample)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			var running sync.WaitGroup
-			running.Go(func() {
-				if err := r.Run(ctx); err != nil {
-					t.Errorf("Run = %v", err)
-				}
-			})
-			sleep(5 * time.Minute)
-			defer running.Wait()
-			defer cancel()
-			return r.Status()
+			}, log, late)
 		}
 		down := &far{open: func(int) error { return errFar }}
-		live(down, 10)
-		live(down, 10)
+		begin(down, 10)
+		begin(down, 10)
 		for range 2 {
-			if s := live(k, 0); !strings.Contains(s.Error, "another record with the number 11") || !s.Config {
+			if s := begin(k, 0); !strings.Contains(s.Error, "another record with the number 11") || !s.Config {
 				t.Fatalf("status %+v, want that number 11 is another record", s)
 			}
 			if seq, _ := log.Position(); seq != 0 || len(k.stored) > 0 {
@@ -194,11 +180,11 @@ func TestARepeatIsHeldThoughTheGatewayWasStartedAgain(t *testing.T) {
 			}
 		}
 		resume = true
-		if s := live(k, 0); s.Error != "" || log.Settled() != 30 || len(k.stored) != 15 {
+		if s := begin(k, 0); s.Error != "" || log.Settled() != 30 || len(k.stored) != 15 {
 			t.Errorf("status %+v, %d settled, %d stored; want 30 and 15 after the choice", s, log.Settled(), len(k.stored))
 		}
 		resume = false
-		if s := live(k, 5); s.Error != "" || log.Settled() != 35 || len(k.stored) != 20 {
+		if s := begin(k, 5); s.Error != "" || log.Settled() != 35 || len(k.stored) != 20 {
 			t.Errorf("status %+v, %d settled, %d stored; want 35 and 20 afterwards", s, log.Settled(), len(k.stored))
 		}
 	})

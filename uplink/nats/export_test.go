@@ -114,6 +114,15 @@ func OpenOn(ctx context.Context, c *Config, stream string, patience time.Duratio
 	return l.openSession(nil)
 }
 
+// OpenWaiting is OpenOn for a stream with replicas and an order. Without an order records do not wait for one another.
+func OpenWaiting(ctx context.Context, c *Config, stream string, patience time.Duration, order uplink.Order) (uplink.Session, error) {
+	s, err := OpenOn(ctx, c, stream, patience)
+	if err == nil {
+		s.(*session).waits = order
+	}
+	return s, err
+}
+
 // Impatient makes a session of exactly_once give up a commit without an answer soon.
 func Impatient(s uplink.Session) { s.(*batchSession).patience = 200 * time.Millisecond }
 
@@ -132,15 +141,3 @@ func (f *Flow) Size() uint64 { return f.f.size() }
 
 // Took says how long an answer took.
 func (f *Flow) Took(d time.Duration, number, next uint64) { f.f.took(d, number, next) }
-
-// Together is the uplink as it would be if records did not wait for one another where a stream has copies: the negative control.
-type Together struct{ *Config }
-
-// Open implements uplink.Driver.
-func (a Together) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
-	s, err := a.Config.Open(ctx, env)
-	if err == nil {
-		s.(*session).waits = ""
-	}
-	return s, err
-}

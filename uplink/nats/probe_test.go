@@ -1,13 +1,9 @@
 package nats_test
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
-	"net"
 	"strings"
 	"testing"
-	"time"
 
 	client "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,50 +12,12 @@ import (
 	"edgegateway/test/rig"
 	"edgegateway/uplink"
 	"edgegateway/uplink/nats"
+	"edgegateway/uplink/uplinktest"
 )
 
-// probed returns the steps as the command prints them.
-func probed(t *testing.T, c *nats.Config, delivery uplink.Delivery) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	var text strings.Builder
-	c.Probe(ctx, uplink.Env{
-		Gateway: "gw1", Stream: "line", Uplink: "far", Promise: uplink.Promise{Delivery: delivery}, Log: slog.New(slog.DiscardHandler),
-	}, func(s uplink.Step) {
-		if s.Err != nil {
-			fmt.Fprintf(&text, "FAIL %s: %v\n", s.Name, s.Err)
-		} else {
-			fmt.Fprintf(&text, "ok %s: %s\n", s.Name, s.Note)
-		}
-	})
-	return text.String()
-}
-
-// mute listens, says hello to whoever comes, and nothing more.
-func mute(t *testing.T, hello string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() }) // ends Accept
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { _ = c.Close() }) // it may have gone by then
-			_, _ = c.Write([]byte(hello))
-		}
-	}()
-	return l.Addr().String()
-}
-
 func TestProbeSaysWhatIsWrong(t *testing.T) {
-	_, cert, key := certificate(t)
-	otherCA, _, _ := certificate(t)
+	cert, key := uplinktest.Certificate(t)
+	otherCA, _ := uplinktest.Certificate(t)
 	users := `authorization { users: [
 		{ user: gw, password: open },
 		{ user: half, password: open, permissions: { publish: { allow: ["$JS.API.>", "$SYS.REQ.USER.INFO", "elsewhere.>"] } } },
@@ -112,13 +70,13 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 		{"no rights", as("half", "plain"), "", []string{"FAIL rights to publish", "may not publish to plain.gw1.line"}},
 		{"rights that are not told", as("mum", "plain"), "", []string{"ok rights to publish", "not known", "ok keep delivery at_least_once"}},
 		{"broker down", at(down.Addr, uplink.TLS{}), "", []string{"FAIL connect to", "refuses the connection"}},
-		{"a silent port", at(mute(t, ""), uplink.TLS{}), "", []string{"ok connect to", "FAIL sign in", "says nothing (is it the port of a NATS server?)"}},
-		{"another service", at(mute(t, "SSH-2.0-OpenSSH_9.9\r\n"), uplink.TLS{}), "", []string{"FAIL sign in", "is no NATS server"}},
+		{"a silent port", at(uplinktest.Mute(t, ""), uplink.TLS{}), "", []string{"ok connect to", "FAIL sign in", "says nothing (is it the port of a NATS server?)"}},
+		{"another service", at(uplinktest.Mute(t, "SSH-2.0-OpenSSH_9.9\r\n"), uplink.TLS{}), "", []string{"FAIL sign in", "is no NATS server"}},
 		{"wrong authority", at(encrypted.Addr, uplink.TLS{Enabled: true, CAFile: otherCA}), "", []string{"FAIL sign in", "signed by an authority that is not trusted"}},
 		{"a server that insists on TLS", at(encrypted.Addr, uplink.TLS{}), "", []string{"FAIL sign in", "not trusted (want it in tls.ca_file)"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			text := probed(t, test.config, test.delivery)
+			text := uplinktest.Probed(t, test.config, test.delivery)
 			for _, want := range test.want {
 				if !strings.Contains(text, want) {
 					t.Errorf("%q is missing in\n%s", want, text)

@@ -1,14 +1,7 @@
 package nats_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,7 +27,8 @@ func TestEachWayToSignInSends(t *testing.T) {
 		t.Fatal(err)
 	}
 	seed := write(t, "gateway.nk", nkeySeed)
-	ca, certificate, key := certificate(t)
+	certificate, key := uplinktest.Certificate(t)
+	ca := certificate // it is its own authority
 	withTLS := nats.Config{User: "gw", Password: pipeline.NewSecret("open"), TLS: uplink.TLS{Enabled: true, CAFile: ca}}
 	for _, test := range []struct {
 		name     string
@@ -112,31 +106,6 @@ func write(t *testing.T, name, text string) string {
 		t.Fatal(err)
 	}
 	return file
-}
-
-// certificate makes a certificate for the loopback address, which is its own authority.
-func certificate(t *testing.T) (ca, certificate, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private8, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate = write(t, "server.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	key = write(t, "server.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private8})))
-	return certificate, certificate, key
 }
 
 func TestALineTooSlowForTheServersSignInIsSaid(t *testing.T) {

@@ -63,19 +63,13 @@ func streamFor(mode uplink.Delivery, place string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{Name: place, Subjects: []string{"edge.*." + place}, MaxMsgSize: 4000, Duplicates: 30 * time.Minute}
 }
 
-func TestSuiteAtLeastOnce(t *testing.T) {
-	t.Parallel() // it waits more than it works
-	uplinktest.Run(t, suite(uplink.AtLeastOnce, rig.NATSOptions{}))
-}
+func TestSuiteAtLeastOnce(t *testing.T)     { conforms(t, uplink.AtLeastOnce) }
+func TestSuiteEffectivelyOnce(t *testing.T) { conforms(t, uplink.EffectivelyOnce) }
+func TestSuiteExactlyOnce(t *testing.T)     { conforms(t, uplink.ExactlyOnce) }
 
-func TestSuiteEffectivelyOnce(t *testing.T) {
+func conforms(t *testing.T, mode uplink.Delivery) {
 	t.Parallel() // it waits more than it works
-	uplinktest.Run(t, suite(uplink.EffectivelyOnce, rig.NATSOptions{}))
-}
-
-func TestSuiteExactlyOnce(t *testing.T) {
-	t.Parallel() // it waits more than it works
-	uplinktest.Run(t, suite(uplink.ExactlyOnce, rig.NATSOptions{}))
+	uplinktest.Run(t, suite(mode, rig.NATSOptions{}))
 }
 
 func TestKillsAtLeastOnce(t *testing.T)     { kills(t, uplink.AtLeastOnce) }

@@ -95,7 +95,7 @@ func TestAServerTrims(t *testing.T) {
 }
 
 func TestTLSWithAClientCertificateAndNoMoreRightsThanNeeded(t *testing.T) {
-	cert, key := certificate(t)
+	cert, key := uplinktest.Certificate(t)
 	port := strconv.Itoa(rig.FreePort(t))
 	server := rig.Redis(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "yes")
 	f := far{connect(t, server.Addr), t}

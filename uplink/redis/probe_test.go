@@ -1,23 +1,11 @@
 package redis_test
 
 import (
-	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"log/slog"
-	"math/big"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	client "github.com/redis/go-redis/v9"
 
@@ -25,81 +13,13 @@ import (
 	"edgegateway/test/rig"
 	"edgegateway/uplink"
 	"edgegateway/uplink/redis"
+	"edgegateway/uplink/uplinktest"
 )
-
-// probed returns the steps as the command prints them.
-func probed(t *testing.T, c *redis.Config, delivery uplink.Delivery) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	var text strings.Builder
-	c.Probe(ctx, uplink.Env{
-		Gateway: "gw1", Stream: "line", Uplink: "far", Promise: uplink.Promise{Delivery: delivery}, Log: slog.New(slog.DiscardHandler),
-	}, func(s uplink.Step) {
-		if s.Err != nil {
-			fmt.Fprintf(&text, "FAIL %s: %v\n", s.Name, s.Err)
-		} else {
-			fmt.Fprintf(&text, "ok %s: %s\n", s.Name, s.Note)
-		}
-	})
-	return text.String()
-}
-
-// certificate makes a certificate for the loopback address, which is its own authority.
-func certificate(t *testing.T) (cert, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private8, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	write := func(name, kind string, content []byte) string {
-		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
-	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", private8)
-}
-
-// mute listens, says hello to whoever comes, and nothing more.
-func mute(t *testing.T, hello string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() }) // ends Accept
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { _ = c.Close() }) // it may have gone by then
-			_, _ = c.Write([]byte(hello))
-		}
-	}()
-	return l.Addr().String()
-}
 
 func TestProbeSaysWhatIsWrong(t *testing.T) {
 	server := rig.Redis(t, "--requirepass", "open")
-	cert, key := certificate(t)
-	otherCA, _ := certificate(t)
+	cert, key := uplinktest.Certificate(t)
+	otherCA, _ := uplinktest.Certificate(t)
 	tlsPort := strconv.Itoa(rig.FreePort(t))
 	rig.Redis(t, "--tls-port", tlsPort, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no")
 	down := rig.Redis(t)
@@ -164,13 +84,13 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 		{"no password", none, "", []string{"ok connect to", "FAIL sign in without a password", "wrong user or password"}},
 		{"something else at the key", at("text", "stream"), "", []string{"FAIL look at the key text", "is a string (want a key that is free or a stream)"}},
 		{"broker down", elsewhere(down.Addr, uplink.TLS{}), "", []string{"FAIL connect to", "refuses the connection"}},
-		{"a silent port", elsewhere(mute(t, ""), uplink.TLS{}), "", []string{"FAIL connect to", "does not answer in time"}},
-		{"another service", elsewhere(mute(t, "SSH-2.0-OpenSSH_9.9\r\n"), uplink.TLS{}), "", []string{"FAIL connect to", "answers as no Redis does"}},
+		{"a silent port", elsewhere(uplinktest.Mute(t, ""), uplink.TLS{}), "", []string{"FAIL connect to", "does not answer in time"}},
+		{"another service", elsewhere(uplinktest.Mute(t, "SSH-2.0-OpenSSH_9.9\r\n"), uplink.TLS{}), "", []string{"FAIL connect to", "answers as no Redis does"}},
 		{"wrong authority", elsewhere("127.0.0.1:"+tlsPort, uplink.TLS{Enabled: true, CAFile: otherCA}), "", []string{"FAIL connect to", "signed by an authority that is not trusted"}},
 		{"right authority", elsewhere("127.0.0.1:"+tlsPort, uplink.TLS{Enabled: true, CAFile: cert}), "", []string{"ok keep delivery"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			text := probed(t, test.config, test.delivery)
+			text := uplinktest.Probed(t, test.config, test.delivery)
 			for _, want := range test.want {
 				if !strings.Contains(text, want) {
 					t.Errorf("%q is missing in\n%s", want, text)

@@ -204,7 +204,7 @@ func TestAFailOverBySentinelsThatLostWritesIsMadeUpFor(t *testing.T) {
 // one that takes its place.
 func TestSentinelsOverTLS(t *testing.T) {
 	t.Parallel() // it waits more than it works
-	cert, key := certificate(t)
+	cert, key := uplinktest.Certificate(t)
 	w := watch(t, uplink.TLS{Enabled: true, CAFile: cert, CertFile: cert, KeyFile: key})
 	g := run(t, exactly{w.config("stream")}, uplinktest.NewLog(), "")
 	g.send(100)
@@ -223,7 +223,7 @@ func TestSentinelsOverTLS(t *testing.T) {
 	w.leads(0)
 	holds(t, w.node(0), "stream", "k", 500)
 
-	other, _ := certificate(t)
+	other, _ := uplinktest.Certificate(t)
 	plain, _, _ := splitAddr(w.sentinels[0].Addr)
 	driver := func(change func(*redis.Config)) uplink.Driver {
 		c := w.config("list")

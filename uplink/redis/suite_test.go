@@ -56,44 +56,18 @@ func suite(as string, mode uplink.Delivery) uplinktest.Suite {
 	return s
 }
 
-func TestSuiteAtLeastOnce(t *testing.T) {
-	t.Parallel() // it waits more than it works
-	uplinktest.Run(t, suite("stream", uplink.AtLeastOnce))
-}
+func TestSuiteAtLeastOnce(t *testing.T)             { conforms(t, "stream", uplink.AtLeastOnce) }
+func TestSuiteEffectivelyOnce(t *testing.T)         { conforms(t, "stream", uplink.EffectivelyOnce) }
+func TestSuiteExactlyOnce(t *testing.T)             { conforms(t, "stream", uplink.ExactlyOnce) }
+func TestSuiteOfListsAtLeastOnce(t *testing.T)      { conforms(t, "list", uplink.AtLeastOnce) }
+func TestSuiteOfListsEffectivelyOnce(t *testing.T)  { conforms(t, "list", uplink.EffectivelyOnce) }
+func TestSuiteOfLatestAtLeastOnce(t *testing.T)     { conforms(t, "latest", uplink.AtLeastOnce) }
+func TestSuiteOfLatestEffectivelyOnce(t *testing.T) { conforms(t, "latest", uplink.EffectivelyOnce) }
+func TestSuiteOfListsExactlyOnce(t *testing.T)      { conforms(t, "list", uplink.ExactlyOnce) }
 
-func TestSuiteEffectivelyOnce(t *testing.T) {
+func conforms(t *testing.T, as string, mode uplink.Delivery) {
 	t.Parallel() // it waits more than it works
-	uplinktest.Run(t, suite("stream", uplink.EffectivelyOnce))
-}
-
-func TestSuiteExactlyOnce(t *testing.T) {
-	t.Parallel() // it waits more than it works
-	uplinktest.Run(t, suite("stream", uplink.ExactlyOnce))
-}
-
-func TestSuiteOfListsAtLeastOnce(t *testing.T) {
-	t.Parallel() // it waits more than it works
-	uplinktest.Run(t, suite("list", uplink.AtLeastOnce))
-}
-
-func TestSuiteOfListsEffectivelyOnce(t *testing.T) {
-	t.Parallel() // it waits more than it works
-	uplinktest.Run(t, suite("list", uplink.EffectivelyOnce))
-}
-
-func TestSuiteOfLatestAtLeastOnce(t *testing.T) {
-	t.Parallel() // it waits more than it works
-	uplinktest.Run(t, suite("latest", uplink.AtLeastOnce))
-}
-
-func TestSuiteOfLatestEffectivelyOnce(t *testing.T) {
-	t.Parallel() // it waits more than it works
-	uplinktest.Run(t, suite("latest", uplink.EffectivelyOnce))
-}
-
-func TestSuiteOfListsExactlyOnce(t *testing.T) {
-	t.Parallel() // it waits more than it works
-	uplinktest.Run(t, suite("list", uplink.ExactlyOnce))
+	uplinktest.Run(t, suite(as, mode))
 }
 
 func TestKillsAtLeastOnce(t *testing.T)        { kills(t, "stream", uplink.AtLeastOnce) }
