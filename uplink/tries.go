@@ -65,12 +65,12 @@ func (f *flight) ageLocked() {
 	if f.r.cfg.Policy.RetryAge <= 0 {
 		return
 	}
-	for _, up := range f.aloft {
+	f.aloft.each(func(up *aloft) {
 		t := f.tryLocked(up)
 		if t.final == nil && f.r.spent(t) {
 			t.final = reason(f.end.err, "no answer came")
 		}
-	}
+	})
 }
 
 // pass forgets the tries of records that have their outcome.

@@ -40,6 +40,8 @@ type exact struct {
 	waiting    []part       // not in a transaction yet
 	tx         *transaction // nil: none is open
 	committing bool         // it is on its way, and nothing else touches it
+	ending     bool         // the broker is asked whether it has ended the last one, and nothing is sent
+	unsettled  bool         // that is not known
 	hurry      bool         // commit when nothing waits
 	last       uplink.FarCursor
 	round      uint64 // counts Sends

@@ -51,83 +51,123 @@ func (h *heads) quality(q pipeline.Quality) []byte {
 	return []byte(q.String())
 }
 
-// load is what one Send hands over, made ready for the client. Its room is used again once the broker has stored all of it: what
-// failed, the client may still hold.
+// load is what one Send hands over, made ready for the client: what the client takes itself is made when its turn comes, for it is
+// larger. Its room is used again once the broker has stored all of it: what failed, the client may still hold.
 type load struct {
-	out     []outgoing
-	records []kgo.Record
-	headers []kgo.RecordHeader
-	text    []byte // keys and record ids
-	left    atomic.Int32
+	out  []outgoing
+	text []byte // keys, record ids and payloads
+	left atomic.Int32
 }
 
-// outgoing is a record on its way. One that no batch takes, or whose topic is not known, only has err.
+// outgoing is a record on its way. One that no batch takes, or whose topic is not known, has err.
 type outgoing struct {
 	seq   uint64
 	size  int
 	batch int // bytes that its topic takes in one batch
-	rec   *kgo.Record
 	err   error
 	drop  bool // for good
+
+	topic   string
+	at      int64 // Kafka's time, in milliseconds
+	quality pipeline.Quality
+	text    [4]int // in the load: the record id, the key, the payload, and where that ends
+
+	rec *kgo.Record // when it is produced
 }
 
-// loads lends loads. It keeps those that came back until the collector wants the room.
+// slab is the room for records that are in the client.
+type slab struct {
+	records []kgo.Record
+	headers []kgo.RecordHeader
+	left    atomic.Int32
+}
+
+// loads lends loads and slabs. It keeps those that came back until the collector wants the room.
 type loads struct {
 	heads heads
 	pool  sync.Pool
+	slabs sync.Pool
 }
 
-// take returns an empty load with room for n records.
-func (l *loads) take(n int) *load {
-	if old, ok := l.pool.Get().(*load); ok && cap(old.records) >= n {
-		old.out, old.records, old.text = old.out[:0], old.records[:0], old.text[:0]
+// take returns an empty load with room for records.
+func (l *loads) take(recs []uplink.Record) *load {
+	text := 0
+	for i := range recs {
+		text += len(l.heads.prefix) + 20 + len(recs[i].Message.PartitionKey()) + len(recs[i].JSON)
+	}
+	if old, ok := l.pool.Get().(*load); ok && cap(old.out) >= len(recs) && cap(old.text) >= text {
+		old.out, old.text = old.out[:0], old.text[:0]
 		return old
 	}
-	p := &load{out: make([]outgoing, 0, n), records: make([]kgo.Record, 0, n), headers: make([]kgo.RecordHeader, 0, n*headCount)}
-	for range n {
-		p.headers = append(p.headers, l.heads.all...)
-	}
-	return p
+	return &load{out: make([]outgoing, 0, len(recs)), text: make([]byte, 0, text+text/8)}
 }
 
 // stored says that n more records of a load are.
 func (l *loads) stored(p *load, n int) {
-	if p.left.Add(-int32(n)) > 0 {
-		return
+	if p.left.Add(-int32(n)) == 0 {
+		clear(p.out)
+		l.pool.Put(p)
 	}
-	for i := range p.records {
-		p.records[i].Value = nil // payloads share memory with others
-	}
-	l.pool.Put(p)
 }
 
-// seqOf returns the sequence of a record that was made by add.
-func seqOf(rec *kgo.Record) uint64 {
-	seq, _ := strconv.ParseUint(string(rec.Headers[headSeq].Value), 10, 64) // add has written it
-	return seq
-}
-
-// add makes what Kafka's consumers get of a record. A time older than what the topic keeps would have the broker delete the record
-// when it next looks, perhaps before anybody has read it: it gets the time at which it is sent, and the payload has its own.
-func (l *loads) add(p *load, rec *uplink.Record, topic string, keeps time.Duration, now time.Time) *kgo.Record {
-	n := len(p.records)
-	from := len(p.text)
+// add puts a record into a load. A time older than what the topic keeps would have the broker delete the record when it next looks,
+// perhaps before anybody has read it: it gets the time at which it is sent, and the payload has its own.
+func (l *loads) add(p *load, o outgoing, rec *uplink.Record, keeps time.Duration, now time.Time) {
+	o.text[0] = len(p.text)
 	p.text = append(p.text, l.heads.prefix...)
 	p.text = strconv.AppendUint(p.text, rec.ID.Seq, 10)
-	id := len(p.text)
+	o.text[1] = len(p.text)
 	p.text = append(p.text, rec.Message.PartitionKey()...)
-	headers := p.headers[n*headCount : (n+1)*headCount : (n+1)*headCount]
-	headers[headSeq].Value = p.text[from+len(l.heads.prefix) : id : id]
-	headers[headID].Value = p.text[from:id:id]
-	headers[headQuality].Value = l.heads.quality(rec.Message.Quality)
+	o.text[2] = len(p.text)
+	p.text = append(p.text, rec.JSON...)
+	o.text[3] = len(p.text)
 	at := rec.Message.Time
 	if keeps > 0 && now.Sub(at) > keeps/2 {
 		at = now
 	}
-	p.records = append(p.records, kgo.Record{
-		Topic: topic, Partition: byKey, Key: p.text[id:len(p.text):len(p.text)], Value: rec.JSON, Timestamp: at, Headers: headers,
-	})
-	return &p.records[n]
+	o.at, o.quality = at.UnixMilli(), rec.Message.Quality
+	p.out = append(p.out, o)
+}
+
+// slab returns room for n records.
+func (l *loads) slab(n int) *slab {
+	s, ok := l.slabs.Get().(*slab)
+	if !ok || cap(s.records) < n {
+		s = &slab{records: make([]kgo.Record, n), headers: make([]kgo.RecordHeader, 0, n*headCount)}
+		for range n {
+			s.headers = append(s.headers, l.heads.all...)
+		}
+	}
+	s.records = s.records[:n]
+	s.left.Store(int32(n))
+	return s
+}
+
+// produced says that n more records of a slab are stored.
+func (l *loads) produced(s *slab, n int) {
+	if s.left.Add(-int32(n)) == 0 {
+		l.slabs.Put(s)
+	}
+}
+
+// record makes what Kafka's consumers get of a record, in the n-th place of a slab.
+func (l *loads) record(p *load, o *outgoing, s *slab, n int) *kgo.Record {
+	id, key, payload, end := o.text[0], o.text[1], o.text[2], o.text[3]
+	headers := s.headers[n*headCount : (n+1)*headCount : (n+1)*headCount]
+	headers[headSeq].Value = p.text[id+len(l.heads.prefix) : key : key]
+	headers[headID].Value = p.text[id:key:key]
+	headers[headQuality].Value = l.heads.quality(o.quality)
+	s.records[n] = kgo.Record{
+		Topic: o.topic, Partition: byKey, Key: p.text[key:payload:payload], Value: p.text[payload:end:end], Timestamp: time.UnixMilli(o.at), Headers: headers,
+	}
+	o.rec = &s.records[n]
+	return o.rec
+}
+
+// seqOf returns the sequence of a record that record has made.
+func seqOf(rec *kgo.Record) uint64 {
+	seq, _ := strconv.ParseUint(string(rec.Headers[headSeq].Value), 10, 64) // add has written it
+	return seq
 }
 
 // chunk returns how many records fit so many bytes, one at the least, and how many bytes they take.

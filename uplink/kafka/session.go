@@ -57,6 +57,7 @@ type session struct {
 // flight is a chunk on its way.
 type flight struct {
 	load   *load
+	slab   *slab
 	out    []outgoing
 	bytes  int
 	ahead  int // bytes that were in flight before it
@@ -97,6 +98,9 @@ func (s *session) open(ctx context.Context, c *Config, env uplink.Env) error {
 	return err
 }
 
+// Copies implements uplink.Copier.
+func (l *link) Copies() {}
+
 // Send implements uplink.Session. It returns while its last chunks are on their way.
 func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
 	load := s.prepare(ctx, recs)
@@ -116,7 +120,7 @@ func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(ui
 
 // prepare makes what the client takes of records, up to the first whose topic is not known, while earlier chunks are on their way.
 func (s *session) prepare(ctx context.Context, recs []uplink.Record) *load {
-	load := s.loads.take(len(recs))
+	load := s.loads.take(recs)
 	now := time.Now()
 	for i := range recs {
 		o := outgoing{seq: recs[i].ID.Seq, size: size(&recs[i])}
@@ -133,8 +137,8 @@ func (s *session) prepare(ctx context.Context, recs []uplink.Record) *load {
 			}
 			break
 		}
-		o.batch, o.rec = terms.bytes, s.loads.add(load, &recs[i], topic, terms.keeps, now)
-		load.out = append(load.out, o)
+		o.batch, o.topic = terms.bytes, topic
+		s.loads.add(load, o, &recs[i], terms.keeps, now)
 	}
 	load.left.Store(int32(len(load.out)))
 	return load
@@ -176,7 +180,7 @@ func (s *session) launch(load *load, out []outgoing, limit int, report func(uint
 		if o.err != nil && !o.drop && !s.loose {
 			break
 		}
-		if o.rec != nil {
+		if o.err == nil {
 			if o.batch < s.batch { // then the chunk is to be one batch, and no larger than this
 				limit = min(limit, o.batch-o.batch/10)
 			}
@@ -203,9 +207,12 @@ func (s *session) launch(load *load, out []outgoing, limit int, report func(uint
 		}
 		f.answered()
 	}
+	f.slab = s.loads.slab(sent)
+	sent = 0
 	for i := range f.out {
-		if rec := f.out[i].rec; rec != nil {
-			s.client.Produce(s.sending, rec, answer)
+		if f.out[i].err == nil {
+			s.client.Produce(s.sending, s.loads.record(load, &f.out[i], f.slab, sent), answer)
+			sent++
 		}
 	}
 	f.answered()
@@ -259,6 +266,7 @@ func (s *session) settle(f *flight) {
 	if clean {
 		s.pace.Took(f.ahead+f.bytes, time.Since(f.begun))
 		s.pace.Held(f.ahead+f.bytes, s.quota.take())
+		s.loads.produced(f.slab, len(f.slab.records))
 		s.loads.stored(f.load, len(f.out))
 	} else {
 		s.faulty = append(s.faulty, f)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,11 +45,11 @@ type part struct {
 	report func(uint64, uplink.Outcome)
 }
 
-// sent is what is left of a part: records without a report. Most of what a record takes is given back as soon as the broker has it,
-// long before the commit.
+// sent is what is left of a part: records without a report, whose sequences follow each other. What a record takes is given back as
+// soon as the broker has it, long before the commit.
 type sent struct {
-	seqs   []uint64
-	report func(uint64, uplink.Outcome)
+	begin, end uint64 // their sequences, without the end
+	report     func(uint64, uplink.Outcome)
 }
 
 // answer takes what the broker says of a record.
@@ -126,20 +127,21 @@ func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint
 
 // prepare makes what the client takes of records, up to the first that no batch takes.
 func (s *exact) prepare(ctx context.Context, recs []uplink.Record) (load *load, large *outgoing, err error) {
-	load = s.loads.take(len(recs))
+	load = s.loads.take(recs)
 	now := time.Now()
 	for i := range recs {
 		o := outgoing{seq: recs[i].ID.Seq, size: size(&recs[i])}
 		if o.err = fits(o.size); o.err != nil {
-			large = &o
+			large = new(outgoing)
+			*large = o
 			break
 		}
 		topic, terms, err := s.topicOf(ctx, &recs[i])
 		if err != nil {
 			return load, nil, err
 		}
-		o.rec = s.loads.add(load, &recs[i], topic, terms.keeps, now)
-		load.out = append(load.out, o)
+		o.topic = topic
+		s.loads.add(load, o, &recs[i], terms.keeps, now)
 	}
 	load.left.Store(int32(len(load.out)))
 	return load, large, nil
@@ -147,10 +149,15 @@ func (s *exact) prepare(ctx context.Context, recs []uplink.Record) (load *load, 
 
 // pump puts what waits into transactions, as far as that goes now. The caller holds mu.
 func (s *exact) pump() {
-	if s.committing || s.failed != nil || s.ctx.Err() != nil {
+	if s.committing || s.ending || s.failed != nil || s.ctx.Err() != nil {
 		return
 	}
 	for len(s.waiting) > 0 {
+		if s.tx == nil && s.unsettled && time.Since(s.committed) < settleTime {
+			s.ending = true
+			s.running.Go(s.settle)
+			return
+		}
 		if s.tx != nil && s.full() {
 			s.launch()
 			return
@@ -228,24 +235,28 @@ func (s *exact) full() bool {
 
 // add produces records in the transaction.
 func (s *exact) add(p part) {
-	tx, seqs := s.tx, make([]uint64, len(p.out))
+	tx, room := s.tx, s.loads.slab(len(p.out))
 	for i := range p.out {
 		tx.bytes += p.out[i].size
-		seqs[i] = p.out[i].seq
+		if seq, n := p.out[i].seq, len(tx.sent); i > 0 && tx.sent[n-1].end == seq {
+			tx.sent[n-1].end++
+		} else {
+			tx.sent = append(tx.sent, sent{seq, seq + 1, p.report})
+		}
 	}
-	tx.sent = append(tx.sent, sent{seqs, p.report})
 	tx.count += len(p.out)
 	tx.open.Add(int32(len(p.out)))
 	answer := func(rec *kgo.Record, err error) {
 		tx.answer(rec, err)
 		if err == nil {
+			s.loads.produced(room, 1)
 			s.loads.stored(p.load, 1)
 		}
 	}
+	s.last = uplink.FarCursor{Epoch: s.epoch, Seq: p.out[len(p.out)-1].seq}
 	for i := range p.out { // all of it is there until the last one is answered
-		s.client.Produce(s.ctx, p.out[i].rec, answer)
+		s.client.Produce(s.ctx, s.loads.record(p.load, &p.out[i], room, i), answer)
 	}
-	s.last = uplink.FarCursor{Epoch: s.epoch, Seq: seqs[len(seqs)-1]}
 }
 
 // put produces a record of our own into the partition that it names, or that of its key.
@@ -267,7 +278,7 @@ func (s *exact) commit(tx *transaction, last uplink.FarCursor) {
 		s.tx, s.failed = nil, errors.New("the transaction was aborted, for a batch in it was refused")
 		s.giveBack()
 	default:
-		s.tx, s.committed, s.single = nil, time.Now(), tx.count == 1
+		s.tx, s.committed, s.single, s.unsettled = nil, time.Now(), tx.count == 1, s.took < settleTime
 		s.pace.Took(tx.bytes, time.Since(tx.begun))
 		s.pace.Held(tx.bytes, s.quota.take())
 		s.pump()
@@ -285,6 +296,28 @@ func (s *exact) commit(tx *transaction, last uplink.FarCursor) {
 		}
 		return uplink.Outcome{Err: s.failed}
 	})
+}
+
+// settleTime is how long the broker lets a transaction's first batch wait while it still ends the last one (its setting
+// add.partitions.to.txn.retry.backoff.ms).
+const settleTime = 20 * time.Millisecond
+
+// settle waits until the broker has ended the last transaction: it answers before, and a batch that comes too early has to wait for
+// longer than it takes. Then it goes on. Where the answers to a commit take as long as that wait, nothing is gained and nothing asked.
+func (s *exact) settle() {
+	begun := time.Now()
+	for n := 0; s.ctx.Err() == nil && time.Since(begun) < settleTime; n++ {
+		answer, err := s.admin.DescribeTransactions(s.ctx, s.id)
+
+		if err != nil || !strings.HasPrefix(answer[s.id].State, "Prepare") {
+			break
+		}
+		time.Sleep(settleTime / 40)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ending, s.unsettled = false, false
+	s.pump()
 }
 
 // end sends the cursor and commits; or it aborts, where batches were refused.
@@ -350,7 +383,7 @@ func (s *exact) giveBack() {
 // report says of each record what came of it.
 func (tx *transaction) report(outcome func(seq uint64) uplink.Outcome) {
 	for _, s := range tx.sent {
-		for _, seq := range s.seqs {
+		for seq := s.begin; seq < s.end; seq++ {
 			s.report(seq, outcome(seq))
 		}
 	}
