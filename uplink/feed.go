@@ -66,7 +66,8 @@ func (f *flight) endLog(err error) {
 }
 
 // waitForRoom returns how much may go up now; nothing where there is something else to do. What is sent in search of a
-// refused record waits for an empty sky; otherwise a quarter of the bound must be free, so that batches stay batches.
+// refused record waits for an empty sky; otherwise a quarter of the bound must be free, or room for a good batch, so that batches stay
+// batches.
 func (f *flight) waitForRoom(last uint64) (records, bytes int, ok bool) {
 	maxRecords, maxBytes := f.r.cfg.MaxRecords, f.r.cfg.MaxBytes
 	for {
@@ -88,7 +89,7 @@ func (f *flight) waitForRoom(last uint64) (records, bytes int, ok bool) {
 			if up == 0 {
 				return min(searching, maxRecords), maxBytes, true
 			}
-		case up == 0 || (maxRecords-up >= max(1, maxRecords/4) && maxBytes-upBytes >= maxBytes/4):
+		case up == 0 || (maxRecords-up >= max(1, min(maxRecords/4, handOver)) && maxBytes-upBytes >= maxBytes/4):
 			return maxRecords - up, max(1, maxBytes-upBytes), true
 		}
 		<-f.room // halt signals it too
@@ -155,7 +156,7 @@ func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 	}
 	f.sent = time.Now()
 	for i, rec := range batch {
-		up := aloft{rec: rec, since: f.sent, alone: alone, fresh: rec.Seq > f.r.reach && !f.r.believed}
+		up := aloft{rec: rec, since: f.sent.UnixNano(), alone: alone, fresh: rec.Seq > f.r.reach && !f.r.believed}
 		f.r.reach = max(f.r.reach, rec.Seq)
 		err := bad[i]
 		if t := f.r.tries[rec.Seq]; err == nil && t != nil {
@@ -168,7 +169,7 @@ func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 		case len(f.letters) > 0:
 			return out // the rest is read again
 		case err != nil:
-			f.reports = append(f.reports, &aloft{rec: rec, Outcome: Outcome{Verdict: Drop, Err: err}, since: f.sent, alone: alone, unasked: true})
+			f.reports = append(f.reports, &aloft{rec: rec, Outcome: Outcome{Verdict: Drop, Err: err}, since: up.since, alone: alone, unasked: true})
 			signal(f.wake)
 			continue
 		}

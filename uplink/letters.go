@@ -22,7 +22,7 @@ const lateRoom = 3 * time.Second
 
 // letterLocked notes a record that is refused for good. Whatever ends the session, it is not sent again.
 func (f *flight) letterLocked(rec wal.Record, err error) {
-	f.tryLocked(&aloft{rec: rec, since: f.sent}).final = err
+	f.tryLocked(&aloft{rec: rec, since: f.sent.UnixNano()}).final = err
 	f.letters = append(f.letters, rec)
 	f.nudgeLocked()
 }

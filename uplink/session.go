@@ -129,13 +129,11 @@ type aloft struct {
 	rec wal.Record
 	Outcome
 	key     string // with order: key
-	since   time.Time
-	alone   bool // in a search: nothing else was in flight
-	fresh   bool // the far side could not have it before
-	unasked bool // this session has not sent it
-
-	up   bool  // see sky
-	page *page // where it lies; nil if it never was up
+	since   int64  // when it was sent, in nanoseconds since 1970
+	alone   bool   // in a search: nothing else was in flight
+	fresh   bool   // the far side could not have it before
+	unasked bool   // this session has not sent it, and it never was in the sky
+	up      bool   // see sky
 }
 
 func signal(c chan struct{}) {

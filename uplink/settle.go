@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"edgegateway/wal"
 )
 
 // watch settles reports until the session is over: halted and nothing worth waiting for, stalled, or told to stop.
@@ -70,7 +72,21 @@ func (f *flight) settle() (over bool) {
 	f.mu.Unlock()
 	acks := f.acks[:0]
 	progress := false
+	acked := 0
+	confirm := func() {
+		if len(acks) > 0 {
+			f.r.cfg.Cursor.Done(acks...)
+			f.r.confirmed(len(acks))
+			acked += len(acks)
+			f.passAll(acks)
+			clear(acks)
+			acks = acks[:0]
+		}
+	}
 	for _, p := range reports {
+		if len(acks) == handOver {
+			confirm()
+		}
 		progress = progress || p.Verdict != Retry
 		if p.isNew() {
 			if err := f.collides(p); err != nil {
@@ -96,29 +112,31 @@ func (f *flight) settle() (over bool) {
 			}
 		}
 	}
-	if len(acks) > 0 {
-		f.r.cfg.Cursor.Done(acks...)
-		f.r.confirmed(len(acks))
+	confirm()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range reports {
+		f.aloft.settled(p)
 	}
+	clear(reports)
+	f.spare, f.acks, f.settling = reports[:0], acks[:0], false
+	if progress {
+		f.progress = time.Now()
+	}
+	f.end.acked = f.end.acked || acked > 0
+	f.r.inFlight(f.aloft.count, f.heldLocked())
+	signal(f.room)
+	failed := f.end.err != nil || f.end.log != nil
+	return over || failed || (f.halted && f.aloft.count == 0 && len(f.reports) == 0)
+}
+
+// passAll forgets the tries of records that were confirmed.
+func (f *flight) passAll(acks []wal.Record) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := 0; i < len(acks) && len(f.r.tries) > 0; i++ {
 		f.r.pass(acks[i].Seq)
 	}
-	for _, p := range reports {
-		f.aloft.settled(p)
-	}
-	clear(reports)
-	clear(acks)
-	f.spare, f.acks, f.settling = reports[:0], acks[:0], false
-	if progress {
-		f.progress = time.Now()
-	}
-	f.end.acked = f.end.acked || len(acks) > 0
-	f.r.inFlight(f.aloft.count, f.heldLocked())
-	signal(f.room)
-	failed := f.end.err != nil || f.end.log != nil
-	return over || failed || (f.halted && f.aloft.count == 0 && len(f.reports) == 0)
 }
 
 // drop makes a dead letter of a record that the far side, or the driver, has refused for good.

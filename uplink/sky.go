@@ -34,7 +34,7 @@ func (s *sky) put(a aloft) *aloft {
 		s.pages[p.number], s.near = p, p
 	}
 	slot := &p.slots[seq%pageRecords]
-	a.page, a.up = p, true
+	a.up = true
 	*slot = a
 	p.open++
 	s.count++
@@ -70,10 +70,10 @@ func (s *sky) take(seq uint64) *aloft {
 
 // settled says that nobody needs a record any more that take has returned.
 func (s *sky) settled(a *aloft) {
-	p := a.page
-	if p == nil { // it never was up
+	if a.unasked {
 		return
 	}
+	p := s.page(a.rec.Seq)
 	if p.open--; p.open > 0 {
 		return
 	}

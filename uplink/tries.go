@@ -19,7 +19,7 @@ type try struct {
 func (f *flight) tryLocked(p *aloft) *try {
 	t := f.r.tries[p.rec.Seq]
 	if t == nil {
-		t = &try{first: p.since}
+		t = &try{first: time.Unix(0, p.since)}
 		f.r.tries[p.rec.Seq] = t
 	}
 	return t

@@ -99,7 +99,7 @@ func (l *link) hangUp() {
 // link returns what both kinds of session have, but for the client.
 func (c *Config) link(ctx context.Context, env uplink.Env) link {
 	l := link{
-		address: strings.Join(c.Brokers, ", "), gateway: env.Gateway, topics: map[string]terms{},
+		address: strings.Join(c.Brokers, ", "), gateway: env.Gateway, topics: map[string]*terms{},
 		template: uplink.NewTemplate(c.Topic, env, legalName), loads: &loads{heads: newHeads(env)}, quota: &throttle{say: env.Slowed},
 	}
 	if !l.template.ByMessage() {

@@ -61,18 +61,15 @@ type load struct {
 
 // outgoing is a record on its way. One that no batch takes, or whose topic is not known, has err.
 type outgoing struct {
-	seq   uint64
-	size  int
-	batch int // bytes that its topic takes in one batch
-	err   error
-	drop  bool // for good
-
-	topic   string
-	at      int64 // Kafka's time, in milliseconds
+	seq     uint64
+	err     error
+	to      *terms      // those of its topic
+	at      int64       // Kafka's time, in milliseconds
+	rec     *kgo.Record // when it is produced
+	text    [4]uint32   // in the load: the record id, the key, the payload, and where that ends
+	size    int32
 	quality pipeline.Quality
-	text    [4]int // in the load: the record id, the key, the payload, and where that ends
-
-	rec *kgo.Record // when it is produced
+	drop    bool // for good
 }
 
 // slab is the room for records that are in the client.
@@ -112,17 +109,17 @@ func (l *loads) stored(p *load, n int) {
 
 // add puts a record into a load. A time older than what the topic keeps would have the broker delete the record when it next looks,
 // perhaps before anybody has read it: it gets the time at which it is sent, and the payload has its own.
-func (l *loads) add(p *load, o outgoing, rec *uplink.Record, keeps time.Duration, now time.Time) {
-	o.text[0] = len(p.text)
+func (l *loads) add(p *load, o outgoing, rec *uplink.Record, now time.Time) {
+	o.text[0] = uint32(len(p.text))
 	p.text = append(p.text, l.heads.prefix...)
 	p.text = strconv.AppendUint(p.text, rec.ID.Seq, 10)
-	o.text[1] = len(p.text)
+	o.text[1] = uint32(len(p.text))
 	p.text = append(p.text, rec.Message.PartitionKey()...)
-	o.text[2] = len(p.text)
+	o.text[2] = uint32(len(p.text))
 	p.text = append(p.text, rec.JSON...)
-	o.text[3] = len(p.text)
+	o.text[3] = uint32(len(p.text))
 	at := rec.Message.Time
-	if keeps > 0 && now.Sub(at) > keeps/2 {
+	if keeps := o.to.keeps; keeps > 0 && now.Sub(at) > keeps/2 {
 		at = now
 	}
 	o.at, o.quality = at.UnixMilli(), rec.Message.Quality
@@ -152,13 +149,13 @@ func (l *loads) produced(s *slab, n int) {
 
 // record makes what Kafka's consumers get of a record, in the n-th place of a slab.
 func (l *loads) record(p *load, o *outgoing, s *slab, n int) *kgo.Record {
-	id, key, payload, end := o.text[0], o.text[1], o.text[2], o.text[3]
+	id, key, payload, end := int(o.text[0]), int(o.text[1]), int(o.text[2]), int(o.text[3])
 	headers := s.headers[n*headCount : (n+1)*headCount : (n+1)*headCount]
 	headers[headSeq].Value = p.text[id+len(l.heads.prefix) : key : key]
 	headers[headID].Value = p.text[id:key:key]
 	headers[headQuality].Value = l.heads.quality(o.quality)
 	s.records[n] = kgo.Record{
-		Topic: o.topic, Partition: byKey, Key: p.text[key:payload:payload], Value: p.text[payload:end:end], Timestamp: time.UnixMilli(o.at), Headers: headers,
+		Topic: o.to.topic, Partition: byKey, Key: p.text[key:payload:payload], Value: p.text[payload:end:end], Timestamp: time.UnixMilli(o.at), Headers: headers,
 	}
 	o.rec = &s.records[n]
 	return o.rec
@@ -173,7 +170,7 @@ func seqOf(rec *kgo.Record) uint64 {
 // chunk returns how many records fit so many bytes, one at the least, and how many bytes they take.
 func chunk(out []outgoing, limit int) (n, bytes int) {
 	for i := range out {
-		more := out[i].size
+		more := int(out[i].size)
 		if i > 0 && bytes+more > limit {
 			return i, bytes
 		}

@@ -123,8 +123,8 @@ func (s *session) prepare(ctx context.Context, recs []uplink.Record) *load {
 	load := s.loads.take(recs)
 	now := time.Now()
 	for i := range recs {
-		o := outgoing{seq: recs[i].ID.Seq, size: size(&recs[i])}
-		if o.err = fits(o.size); o.err != nil {
+		o := outgoing{seq: recs[i].ID.Seq, size: int32(size(&recs[i]))}
+		if o.err = fits(int(o.size)); o.err != nil {
 			o.drop = true
 			load.out = append(load.out, o)
 			continue
@@ -137,8 +137,8 @@ func (s *session) prepare(ctx context.Context, recs []uplink.Record) *load {
 			}
 			break
 		}
-		o.batch, o.topic = terms.bytes, topic
-		s.loads.add(load, o, &recs[i], terms.keeps, now)
+		o.to = terms
+		s.loads.add(load, o, &recs[i], now)
 	}
 	load.left.Store(int32(len(load.out)))
 	return load
@@ -181,13 +181,13 @@ func (s *session) launch(load *load, out []outgoing, limit int, report func(uint
 			break
 		}
 		if o.err == nil {
-			if o.batch < s.batch { // then the chunk is to be one batch, and no larger than this
-				limit = min(limit, o.batch-o.batch/10)
+			if batch := o.to.bytes; batch < s.batch { // then the chunk is to be one batch, and no larger than this
+				limit = min(limit, batch-batch/10)
 			}
-			if sent > 0 && f.bytes+o.size > limit {
+			if sent > 0 && f.bytes+int(o.size) > limit {
 				break
 			}
-			f.bytes += o.size
+			f.bytes += int(o.size)
 			sent++
 		}
 		f.out = out[:n+1]
@@ -314,7 +314,7 @@ func (s *session) confess() {
 				if refused[at] > s.batch {
 					out.Verdict = uplink.Retry
 				}
-				refused[at] += o.size
+				refused[at] += int(o.size)
 			}
 			f.report(o.seq, out)
 		}

@@ -17,12 +17,18 @@ import (
 
 // Bounds of a transaction. It is committed when one is reached, or when no more records have come for a moment.
 const (
-	transactionRecords = 8000
+	transactionRecords = 30_000
 	transactionBytes   = 16 << 20
 	transactionAge     = 500 * time.Millisecond
 	transactionIdle    = 20 * time.Millisecond
 	// transactionTimeout is when the broker aborts it. It is longer than the Runner waits for an outcome.
 	transactionTimeout = 45 * time.Second
+)
+
+// clientRecords is how many records of a transaction the client has at a time, about, and aheadRecords how many are made ready beside it.
+const (
+	clientRecords = 8192
+	aheadRecords  = 8192
 )
 
 // transaction is records that become visible together, with the far cursor behind them.
@@ -52,8 +58,8 @@ type sent struct {
 	report     func(uint64, uplink.Outcome)
 }
 
-// answer takes what the broker says of a record.
-func (tx *transaction) answer(rec *kgo.Record, err error) {
+// answer takes what the broker says of a record, and returns how many have no answer.
+func (tx *transaction) answer(rec *kgo.Record, err error) (open int32) {
 	switch {
 	case err == nil:
 	case isRefused(err):
@@ -66,7 +72,7 @@ func (tx *transaction) answer(rec *kgo.Record, err error) {
 	default:
 		tx.fault(err)
 	}
-	tx.open.Add(-1)
+	return tx.open.Add(-1)
 }
 
 // answerOwn is the promise of a record that is none of the stream's.
@@ -94,7 +100,8 @@ func (tx *transaction) faults() (refused map[uint64]error, err error) {
 	return tx.refused, tx.err
 }
 
-// Send implements uplink.Session. It does not wait for a commit: the next records are made ready while that goes on.
+// Send implements uplink.Session. It does not wait for a commit: the next records are made ready while that goes on, as many as
+// aheadRecords.
 func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
 	load, large, err := s.prepare(ctx, recs)
 	if err != nil {
@@ -113,6 +120,7 @@ func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint
 	idle := s.tx == nil && !s.committing && len(s.waiting) == 0
 	if len(load.out) > 0 {
 		s.waiting = append(s.waiting, part{load, load.out, report})
+		s.ahead += len(load.out)
 	}
 	switch { // the Runner waits: it looks for a refused record, or for a dead letter's turn
 	case large != nil: // the far cursor must not pass it yet
@@ -122,6 +130,21 @@ func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint
 		s.hurry = true
 	}
 	s.pump()
+	for s.ahead > aheadRecords && s.failed == nil {
+		s.mu.Unlock()
+		select {
+		case <-s.room:
+			err = nil
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-s.ctx.Done():
+			err = s.ctx.Err()
+		}
+		s.mu.Lock()
+		if err != nil {
+			return err
+		}
+	}
 	return s.failed
 }
 
@@ -130,18 +153,18 @@ func (s *exact) prepare(ctx context.Context, recs []uplink.Record) (load *load, 
 	load = s.loads.take(recs)
 	now := time.Now()
 	for i := range recs {
-		o := outgoing{seq: recs[i].ID.Seq, size: size(&recs[i])}
-		if o.err = fits(o.size); o.err != nil {
+		o := outgoing{seq: recs[i].ID.Seq, size: int32(size(&recs[i]))}
+		if o.err = fits(int(o.size)); o.err != nil {
 			large = new(outgoing)
 			*large = o
 			break
 		}
-		topic, terms, err := s.topicOf(ctx, &recs[i])
+		_, terms, err := s.topicOf(ctx, &recs[i])
 		if err != nil {
 			return load, nil, err
 		}
-		o.topic = topic
-		s.loads.add(load, o, &recs[i], terms.keeps, now)
+		o.to = terms
+		s.loads.add(load, o, &recs[i], now)
 	}
 	load.left.Store(int32(len(load.out)))
 	return load, large, nil
@@ -162,18 +185,26 @@ func (s *exact) pump() {
 			s.launch()
 			return
 		}
+		if s.tx != nil && s.tx.open.Load() >= clientRecords {
+			return // follow goes on
+		}
 		if err := s.begin(); err != nil {
 			s.fail(err)
 			return
 		}
 		next := &s.waiting[0]
-		n := s.fit(next.out)
+		now := min(len(next.out), clientRecords)
+		n := s.fit(next.out[:now])
+		s.ahead -= n
+		signal(s.room)
 		s.add(part{next.load, next.out[:n], next.report})
-		if next.out = next.out[n:]; len(next.out) > 0 {
+		if next.out = next.out[n:]; len(next.out) == 0 {
+			s.waiting = s.waiting[1:]
+		}
+		if n < now {
 			s.launch()
 			return
 		}
-		s.waiting = s.waiting[1:]
 	}
 	hurry := s.hurry
 	s.hurry = false
@@ -185,6 +216,27 @@ func (s *exact) pump() {
 		round := s.round
 		idle := min(max(transactionIdle, s.took), transactionAge/2) // no shorter than a commit takes, or there are too many
 		s.timer = time.AfterFunc(min(idle, transactionAge-time.Since(s.tx.begun)), func() { s.due(round) })
+	}
+}
+
+// follow goes on where pump has stopped because the client has enough.
+func (s *exact) follow() {
+	for {
+		select {
+		case <-s.answered:
+			s.mu.Lock()
+			s.pump()
+			s.mu.Unlock()
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -237,7 +289,7 @@ func (s *exact) full() bool {
 func (s *exact) add(p part) {
 	tx, room := s.tx, s.loads.slab(len(p.out))
 	for i := range p.out {
-		tx.bytes += p.out[i].size
+		tx.bytes += int(p.out[i].size)
 		if seq, n := p.out[i].seq, len(tx.sent); i > 0 && tx.sent[n-1].end == seq {
 			tx.sent[n-1].end++
 		} else {
@@ -247,10 +299,13 @@ func (s *exact) add(p part) {
 	tx.count += len(p.out)
 	tx.open.Add(int32(len(p.out)))
 	answer := func(rec *kgo.Record, err error) {
-		tx.answer(rec, err)
+		open := tx.answer(rec, err)
 		if err == nil {
 			s.loads.produced(room, 1)
 			s.loads.stored(p.load, 1)
+		}
+		if open == clientRecords/2 {
+			signal(s.answered)
 		}
 	}
 	s.last = uplink.FarCursor{Epoch: s.epoch, Seq: p.out[len(p.out)-1].seq}
@@ -377,7 +432,8 @@ func (s *exact) giveBack() {
 			p.report(p.out[i].seq, uplink.Outcome{Err: s.failed})
 		}
 	}
-	s.waiting = nil
+	s.waiting, s.ahead = nil, 0
+	signal(s.room)
 }
 
 // report says of each record what came of it.
