@@ -89,7 +89,7 @@ func (f *flight) waitForRoom(last uint64) (records, bytes int, ok bool) {
 			if up == 0 {
 				return min(searching, maxRecords), maxBytes, true
 			}
-		case up == 0 || (maxRecords-up >= max(1, min(maxRecords/4, handOver)) && maxBytes-upBytes >= maxBytes/4):
+		case up == 0 || (maxRecords-up >= max(1, min(maxRecords/4, readMost)) && maxBytes-upBytes >= maxBytes/4):
 			return maxRecords - up, max(1, maxBytes-upBytes), true
 		}
 		<-f.room // halt signals it too
@@ -127,7 +127,7 @@ func (f *flight) read(reading context.Context, records, bytes int) ([]wal.Record
 }
 
 // readMost is how many records are read at once.
-const readMost = 2 * handOver
+const readMost = 4 * handOver
 
 // readLog reads into the room of the last batch: nothing of that is needed any more.
 func (f *flight) readLog(ctx context.Context, records, bytes int) (batch []wal.Record, err error) {

@@ -84,7 +84,7 @@ func (f *flight) settle() (over bool) {
 		}
 	}
 	for _, p := range reports {
-		if len(acks) == handOver {
+		if len(acks) == readMost {
 			confirm()
 		}
 		progress = progress || p.Verdict != Retry

@@ -68,7 +68,7 @@ const (
 )
 
 // linger is how long a batch that is not full waits for more.
-const linger = 2 * time.Millisecond
+const linger = 5 * time.Millisecond
 
 // Open implements uplink.Driver.
 func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {

@@ -126,23 +126,25 @@ func (l *loads) add(p *load, o outgoing, rec *uplink.Record, now time.Time) {
 	p.out = append(p.out, o)
 }
 
-// slab returns room for n records.
+// slabRecords is how many records a slab has room for.
+const slabRecords = 256
+
+// slab returns room for n records, slabRecords at most.
 func (l *loads) slab(n int) *slab {
 	s, ok := l.slabs.Get().(*slab)
-	if !ok || cap(s.records) < n {
-		s = &slab{records: make([]kgo.Record, n), headers: make([]kgo.RecordHeader, 0, n*headCount)}
-		for range n {
+	if !ok {
+		s = &slab{records: make([]kgo.Record, slabRecords), headers: make([]kgo.RecordHeader, 0, slabRecords*headCount)}
+		for range slabRecords {
 			s.headers = append(s.headers, l.heads.all...)
 		}
 	}
-	s.records = s.records[:n]
 	s.left.Store(int32(n))
 	return s
 }
 
-// produced says that n more records of a slab are stored.
-func (l *loads) produced(s *slab, n int) {
-	if s.left.Add(-int32(n)) == 0 {
+// produced says that one more record of a slab is stored.
+func (l *loads) produced(s *slab) {
+	if s.left.Add(-1) == 0 {
 		l.slabs.Put(s)
 	}
 }

@@ -57,7 +57,7 @@ type session struct {
 // flight is a chunk on its way.
 type flight struct {
 	load   *load
-	slab   *slab
+	slabs  []*slab
 	out    []outgoing
 	bytes  int
 	ahead  int // bytes that were in flight before it
@@ -207,13 +207,17 @@ func (s *session) launch(load *load, out []outgoing, limit int, report func(uint
 		}
 		f.answered()
 	}
-	f.slab = s.loads.slab(sent)
-	sent = 0
+	n := slabRecords
 	for i := range f.out {
-		if f.out[i].err == nil {
-			s.client.Produce(s.sending, s.loads.record(load, &f.out[i], f.slab, sent), answer)
-			sent++
+		if f.out[i].err != nil {
+			continue
 		}
+		if n == slabRecords {
+			n = 0
+			f.slabs = append(f.slabs, s.loads.slab(1)) // all of it at once
+		}
+		s.client.Produce(s.sending, s.loads.record(load, &f.out[i], f.slabs[len(f.slabs)-1], n), answer)
+		n++
 	}
 	f.answered()
 	s.running.Go(func() { s.settle(f) })
@@ -266,7 +270,9 @@ func (s *session) settle(f *flight) {
 	if clean {
 		s.pace.Took(f.ahead+f.bytes, time.Since(f.begun))
 		s.pace.Held(f.ahead+f.bytes, s.quota.take())
-		s.loads.produced(f.slab, len(f.slab.records))
+		for _, room := range f.slabs {
+			s.loads.produced(room)
+		}
 		s.loads.stored(f.load, len(f.out))
 	} else {
 		s.faulty = append(s.faulty, f)

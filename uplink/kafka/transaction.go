@@ -287,7 +287,7 @@ func (s *exact) full() bool {
 
 // add produces records in the transaction.
 func (s *exact) add(p part) {
-	tx, room := s.tx, s.loads.slab(len(p.out))
+	tx := s.tx
 	for i := range p.out {
 		tx.bytes += int(p.out[i].size)
 		if seq, n := p.out[i].seq, len(tx.sent); i > 0 && tx.sent[n-1].end == seq {
@@ -298,19 +298,25 @@ func (s *exact) add(p part) {
 	}
 	tx.count += len(p.out)
 	tx.open.Add(int32(len(p.out)))
-	answer := func(rec *kgo.Record, err error) {
-		open := tx.answer(rec, err)
-		if err == nil {
-			s.loads.produced(room, 1)
-			s.loads.stored(p.load, 1)
-		}
-		if open == clientRecords/2 {
-			signal(s.answered)
-		}
-	}
 	s.last = uplink.FarCursor{Epoch: s.epoch, Seq: p.out[len(p.out)-1].seq}
-	for i := range p.out { // all of it is there until the last one is answered
-		s.client.Produce(s.ctx, s.loads.record(p.load, &p.out[i], room, i), answer)
+	for out := p.out; len(out) > 0; { // all of it is there until the last one is answered
+		n := min(len(out), slabRecords)
+		room := s.loads.slab(n)
+		answer := func(rec *kgo.Record, err error) {
+			open := tx.answer(rec, err)
+			if err == nil {
+				s.loads.produced(room)
+				s.loads.stored(p.load, 1)
+			}
+			if open == clientRecords/2 {
+				signal(s.answered)
+			}
+		}
+		now := out[:n]
+		out = out[n:]
+		for i := range now {
+			s.client.Produce(s.ctx, s.loads.record(p.load, &now[i], room, i), answer)
+		}
 	}
 }
 
