@@ -96,7 +96,7 @@ func (l *loads) take(recs []uplink.Record) *load {
 		old.out, old.text = old.out[:0], old.text[:0]
 		return old
 	}
-	return &load{out: make([]outgoing, 0, len(recs)), text: make([]byte, 0, text+text/8)}
+	return &load{out: make([]outgoing, 0, len(recs)), text: make([]byte, 0, text+text/32)}
 }
 
 // stored says that n more records of a load are.

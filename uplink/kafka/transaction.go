@@ -27,8 +27,8 @@ const (
 
 // clientRecords is how many records of a transaction the client has at a time, about, and aheadRecords how many are made ready beside it.
 const (
-	clientRecords = 8192
-	aheadRecords  = 8192
+	clientRecords = 6144
+	aheadRecords  = 12_288
 )
 
 // transaction is records that become visible together, with the far cursor behind them.
