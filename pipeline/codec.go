@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -80,15 +81,31 @@ func appendText(dst []byte, s string) []byte {
 
 // Decode reads what Encode wrote. The message keeps no reference to data.
 func Decode(data []byte) (Message, error) {
-	r := reader{rest: data}
+	var m Message
+	err := decode(&m, &reader{rest: data})
+	return m, err
+}
+
+// Decoder is Decode for many messages. Their texts share memory, a piece of 32 KB: it lives as long as any of them. It is for one
+// goroutine at a time.
+type Decoder struct{ room strings.Builder }
+
+// Decode reads what Encode wrote into m, which keeps no reference to data. After an error m is empty.
+func (d *Decoder) Decode(m *Message, data []byte) error {
+	return decode(m, &reader{rest: data, room: &d.room})
+}
+
+func decode(m *Message, r *reader) error {
+	*m = Message{}
+	size := len(r.rest)
 	if v := r.byte(); v != codecVersion {
-		return Message{}, fmt.Errorf("%w: version %d (this build reads %d)", ErrCodec, v, codecVersion)
+		return fmt.Errorf("%w: version %d (this build reads %d)", ErrCodec, v, codecVersion)
 	}
 	flags := r.byte()
 	if flags&^flagKnown != 0 || flags&flagQuality > byte(Bad) {
 		r.fail("flags")
 	}
-	m := Message{Quality: Quality(flags & flagQuality)}
+	m.Quality = Quality(flags & flagQuality)
 	m.Time = time.Unix(0, r.varint()).UTC()
 	m.Clock = Clock{Boot: r.uint32(), Offset: time.Duration(r.uvarint()), Trusted: flags&flagTrusted != 0}
 	r.texts([5]*string{&m.Source, &m.Topic, &m.Key, &m.Unit, &m.Reason})
@@ -107,14 +124,16 @@ func Decode(data []byte) (Message, error) {
 		r.fail("end")
 	}
 	if r.err != nil {
-		return Message{}, fmt.Errorf("%w: bad %w after %d of %d bytes", ErrCodec, r.err, len(data)-len(r.rest), len(data))
+		*m = Message{}
+		return fmt.Errorf("%w: bad %w after %d of %d bytes", ErrCodec, r.err, size-len(r.rest), size)
 	}
-	return m, nil
+	return nil
 }
 
 // reader takes fields off the front of rest. After the first failure it returns zero values and keeps the first error.
 type reader struct {
 	rest []byte
+	room *strings.Builder // for texts, or nil
 	err  error
 }
 
@@ -185,10 +204,27 @@ func (r *reader) texts(to [5]*string) {
 		lengths[i] = len(r.text())
 		ends[i] = len(begin) - len(r.rest)
 	}
-	all := string(begin[:len(begin)-len(r.rest)])
+	all := r.keep(begin[:len(begin)-len(r.rest)])
 	for i, s := range to {
 		*s = all[ends[i]-lengths[i] : ends[i]]
 	}
+}
+
+// textRoom is how much room is made for texts at once.
+const textRoom = 32 << 10
+
+// keep copies texts. What a Builder has given out stays as it is when it grows.
+func (r *reader) keep(text []byte) string {
+	if r.room == nil || len(text) > textRoom/8 {
+		return string(text)
+	}
+	if r.room.Cap()-r.room.Len() < len(text) {
+		r.room.Reset()
+		r.room.Grow(textRoom)
+	}
+	from := r.room.Len()
+	r.room.Write(text)
+	return r.room.String()[from:]
 }
 
 func (r *reader) value() Value {

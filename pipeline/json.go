@@ -13,17 +13,46 @@ import (
 // AppendJSON appends the JSON object that the far side gets for a record. Its members and their order are stable;
 // docs/payload.md describes them for the people who consume it. Members are only ever added.
 func AppendJSON(dst []byte, id RecordID, m *Message) []byte {
-	if isPlain(id.Gateway) && isPlain(id.Stream) {
-		dst = append(id.append(append(dst, `{"id":"`...)), '"')
-	} else {
-		dst = appendJSONText(append(dst, `{"id":`...), id.String())
-	}
-	dst = appendJSONText(append(dst, `,"gateway":`...), id.Gateway)
-	dst = appendJSONText(append(dst, `,"stream":`...), id.Stream)
-	dst = strconv.AppendUint(append(dst, `,"epoch":`...), id.Epoch, 10)
-	dst = strconv.AppendUint(append(dst, `,"seq":`...), id.Seq, 10)
+	w := JSONWriter{}
+	w.begin(id.Gateway, id.Stream, id.Epoch)
+	return w.Append(dst, id.Seq, m)
+}
+
+// JSONWriter is AppendJSON for many records of one stream. What they have in common is made once. It is for one goroutine at a time.
+type JSONWriter struct {
+	head, middle []byte // what stands before the sequence, which comes twice
+	day          int64  // days since 1970, of the date that is made
+	date         []byte // such as 2006-01-02T; empty for none
+}
+
+// NewJSONWriter returns a writer for a stream.
+func NewJSONWriter(gateway, stream string, epoch uint64) *JSONWriter {
+	w := &JSONWriter{}
+	w.begin(gateway, stream, epoch)
+	return w
+}
+
+func (w *JSONWriter) begin(gateway, stream string, epoch uint64) {
+	var room [128]byte
+	id := append(append(append(room[:0], gateway...), '/'), stream...)
+	id = append(strconv.AppendUint(append(id, '/'), epoch, 10), '/')
+	head := appendJSONText(append(make([]byte, 0, 192), `{"id":`...), string(id))
+	w.head = head[:len(head)-1] // it goes on with the sequence
+	w.middle = appendJSONText(append(make([]byte, 0, 128), `","gateway":`...), gateway)
+	w.middle = appendJSONText(append(w.middle, `,"stream":`...), stream)
+	w.middle = strconv.AppendUint(append(w.middle, `,"epoch":`...), epoch, 10)
+	w.middle = append(w.middle, `,"seq":`...)
+}
+
+// Append appends what AppendJSON does for the record with this sequence.
+func (w *JSONWriter) Append(dst []byte, seq uint64, m *Message) []byte {
+	dst = append(dst, w.head...)
+	begin := len(dst)
+	dst = strconv.AppendUint(dst, seq, 10)
+	end := len(dst)
+	dst = append(append(dst, w.middle...), dst[begin:end]...)
 	dst = append(dst, `,"time":"`...)
-	dst = m.Time.UTC().AppendFormat(dst, time.RFC3339Nano)
+	dst = w.appendTime(dst, m.Time)
 	dst = appendJSONText(append(dst, `","source":`...), m.Source)
 	dst = appendJSONText(append(dst, `,"topic":`...), m.Topic)
 	if m.Key != "" {
@@ -56,6 +85,38 @@ func AppendJSON(dst []byte, id RecordID, m *Message) []byte {
 	}
 	return append(dst, '}')
 }
+
+// appendTime appends a time in UTC as time.RFC3339Nano has it. Only the date takes long to find, and it is mostly that of the last one.
+func (w *JSONWriter) appendTime(dst []byte, at time.Time) []byte {
+	const secondsOfDay = 24 * 60 * 60
+	day, second := at.Unix()/secondsOfDay, at.Unix()%secondsOfDay
+	if second < 0 {
+		day, second = day-1, second+secondsOfDay
+	}
+	if len(w.date) == 0 || day != w.day {
+		w.day, w.date = day, at.UTC().AppendFormat(w.date[:0], "2006-01-02T")
+	}
+	dst = append(dst, w.date...)
+	dst = append(appendTwo(dst, second/3600), ':')
+	dst = append(appendTwo(dst, second/60%60), ':')
+	dst = appendTwo(dst, second%60)
+	if nano := at.Nanosecond(); nano > 0 {
+		var digits [10]byte
+		digits[0] = '.'
+		for i := 9; i > 0; i-- {
+			digits[i] = byte('0' + nano%10)
+			nano /= 10
+		}
+		n := 10
+		for digits[n-1] == '0' {
+			n--
+		}
+		dst = append(dst, digits[:n]...)
+	}
+	return append(dst, 'Z')
+}
+
+func appendTwo(dst []byte, n int64) []byte { return append(dst, byte('0'+n/10), byte('0'+n%10)) }
 
 // appendJSONValue writes `,"value":…`, and `,"encoding":…` for a payload that is not JSON itself, so that the published
 // bytes can be had back from it.
@@ -117,6 +178,18 @@ func appendJSONText(dst []byte, s string) []byte {
 
 // isPlain reports whether JSON has a text as it is.
 func isPlain(s string) bool {
+	for len(s) >= 8 { // eight at once, as long as they are plain ASCII
+		w := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+		const one, high = 0x0101010101010101, 0x8080808080808080
+		if (w|(w-' '*one)|((w^'"'*one)-one)|((w^'\\'*one)-one)|(w+one))&high != 0 {
+			return isPlainEach(s)
+		}
+		s = s[8:]
+	}
+	return isPlainEach(s)
+}
+
+func isPlainEach(s string) bool {
 	ascii := true
 	for i := range len(s) {
 		c := s[i]

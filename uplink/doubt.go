@@ -1,11 +1,14 @@
 package uplink
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // succeed makes a flight the one that Status looks at. What the last one has left in doubt goes over to it, but for what has its
 // outcome by now, because the far cursor has passed it.
 func (r *Runner) succeed(f *flight) {
-	f.doubts = map[uint64]time.Time{}
+	f.doubts = map[uint64]int64{}
 	r.mu.Lock()
 	last := r.flight
 	r.flight = f
@@ -32,26 +35,21 @@ func (r *Runner) succeed(f *flight) {
 
 // doubtLocked keeps when the records that are still in flight at the end of a session were sent first.
 func (f *flight) doubtLocked() {
-	for seq, up := range f.aloft {
-		f.doubts[seq] = up.since
-	}
-	clear(f.aloft)
+	f.aloft.each(func(up *aloft) { f.doubts[up.rec.Seq] = up.since })
+	f.aloft.clear()
 }
 
 // inDoubt returns when the oldest record was sent first of which it is not known whether the far side has it; zero for none.
 func (f *flight) inDoubt() (oldest time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	older := func(t time.Time) {
-		if oldest.IsZero() || t.Before(oldest) {
-			oldest = t
-		}
+	first := int64(math.MaxInt64)
+	f.aloft.each(func(up *aloft) { first = min(first, up.since) })
+	for _, since := range f.doubts {
+		first = min(first, since)
 	}
-	for _, up := range f.aloft {
-		older(up.since)
+	if first == math.MaxInt64 {
+		return time.Time{}
 	}
-	for _, first := range f.doubts {
-		older(first)
-	}
-	return oldest
+	return time.Unix(0, first)
 }

@@ -66,13 +66,14 @@ func (f *flight) endLog(err error) {
 }
 
 // waitForRoom returns how much may go up now; nothing where there is something else to do. What is sent in search of a
-// refused record waits for an empty sky; otherwise a quarter of the bound must be free, so that batches stay batches.
+// refused record waits for an empty sky; otherwise a quarter of the bound must be free, or room for a good batch, so that batches stay
+// batches.
 func (f *flight) waitForRoom(last uint64) (records, bytes int, ok bool) {
 	maxRecords, maxBytes := f.r.cfg.MaxRecords, f.r.cfg.MaxBytes
 	for {
 		f.mu.Lock()
 		searching := f.r.search.next(last)
-		halted, up, upBytes := f.halted, len(f.aloft)+len(f.reports), f.bytes
+		halted, up, upBytes := f.halted, f.aloft.count+len(f.reports), f.bytes
 		other, full := len(f.letters) > 0, false
 		if f.held != nil && searching == 0 {
 			full = !f.dueLocked() && (f.held.count >= maxRecords || f.held.bytes >= maxBytes)
@@ -88,7 +89,7 @@ func (f *flight) waitForRoom(last uint64) (records, bytes int, ok bool) {
 			if up == 0 {
 				return min(searching, maxRecords), maxBytes, true
 			}
-		case up == 0 || (maxRecords-up >= max(1, maxRecords/4) && maxBytes-upBytes >= maxBytes/4):
+		case up == 0 || (maxRecords-up >= max(1, min(maxRecords/4, readMost)) && maxBytes-upBytes >= maxBytes/4):
 			return maxRecords - up, max(1, maxBytes-upBytes), true
 		}
 		<-f.room // halt signals it too
@@ -98,7 +99,7 @@ func (f *flight) waitForRoom(last uint64) (records, bytes int, ok bool) {
 // read returns the next records of the log, or none where there is something else to do.
 func (f *flight) read(reading context.Context, records, bytes int) ([]wal.Record, error) {
 	if f.held == nil && f.resumer == nil {
-		return f.r.cfg.Cursor.Read(reading, records, bytes)
+		return f.readLog(reading, records, bytes)
 	}
 	ctx, cancel := context.WithCancel(reading)
 	defer cancel()
@@ -115,7 +116,7 @@ func (f *flight) read(reading context.Context, records, bytes int) ([]wal.Record
 	if again {
 		return nil, nil
 	}
-	batch, err := f.r.cfg.Cursor.Read(ctx, records, bytes)
+	batch, err := f.readLog(ctx, records, bytes)
 	f.mu.Lock()
 	f.interrupt = nil
 	f.mu.Unlock()
@@ -125,13 +126,27 @@ func (f *flight) read(reading context.Context, records, bytes int) ([]wal.Record
 	return batch, err
 }
 
+// readMost is how many records are read at once.
+const readMost = 4 * handOver
+
+// readLog reads into the room of the last batch: nothing of that is needed any more.
+func (f *flight) readLog(ctx context.Context, records, bytes int) (batch []wal.Record, err error) {
+	records = min(records, readMost)
+	if c, ok := f.r.cfg.Cursor.(reader); ok {
+		clear(f.batch)
+		batch, err = c.ReadInto(ctx, f.batch[:0], records, bytes)
+		f.batch = batch
+		return batch, err
+	}
+	return f.r.cfg.Cursor.Read(ctx, records, bytes)
+}
+
 // takeOff notes records as sent and returns them as the driver takes them. What cannot be decoded never will be, and what has a
 // final refusal is not sent again: a dead letter. Where the far cursor must pass it first, nothing behind it is taken. What is due
 // was held.
 func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 	ready, bad := f.encode(batch)
 	out := ready[:0]
-	ups := make([]aloft, len(batch))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	alone := f.r.search.until > 0 && len(batch) == 1
@@ -141,8 +156,7 @@ func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 	}
 	f.sent = time.Now()
 	for i, rec := range batch {
-		up := &ups[i]
-		*up = aloft{rec: rec, since: f.sent, alone: alone, fresh: rec.Seq > f.r.reach && !f.r.believed}
+		up := aloft{rec: rec, since: f.sent.UnixNano(), alone: alone, fresh: rec.Seq > f.r.reach && !f.r.believed}
 		f.r.reach = max(f.r.reach, rec.Seq)
 		err := bad[i]
 		if t := f.r.tries[rec.Seq]; err == nil && t != nil {
@@ -157,8 +171,7 @@ func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 			return out // the rest is read again
 		case err != nil:
 			delete(f.doubts, rec.Seq)
-			up.Outcome, up.unasked, up.fresh = Outcome{Verdict: Drop, Err: err}, true, false
-			f.reports = append(f.reports, up)
+			f.reports = append(f.reports, &aloft{rec: rec, Outcome: Outcome{Verdict: Drop, Err: err}, since: up.since, alone: alone, unasked: true})
 			signal(f.wake)
 			continue
 		}
@@ -173,28 +186,38 @@ func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 			delete(f.doubts, rec.Seq)
 		}
 		out = append(out, ready[i])
-		if len(f.aloft) == 0 {
+		if f.aloft.count == 0 {
 			f.progress = f.sent
 		}
-		f.aloft[rec.Seq] = up
+		f.aloft.put(up)
 		f.bytes += len(rec.Data)
 	}
-	f.r.inFlight(len(f.aloft), f.heldLocked())
+	f.r.inFlight(f.aloft.count, f.heldLocked())
 	return out
 }
 
-// slab is how much room is made for payloads at once.
-const slab = 64 << 10
+// slab is how much room is made for payloads at once, and slabs how often it is kept.
+const (
+	slab  = 64 << 10
+	slabs = 16
+)
 
 // encode returns records as they are sent, and why some cannot be, by their place. It does without the mutex, for which the
 // driver's reports wait. Payloads share memory, and each of them ends where its room does.
 func (f *flight) encode(batch []wal.Record) (ready []Record, bad map[int]error) {
 	env := f.r.cfg.Env
-	ready = make([]Record, len(batch))
+	if cap(f.ready) < len(batch) || !f.copies {
+		f.ready = make([]Record, len(batch))
+	}
+	ready = f.ready[:len(batch)]
+	if !f.copies {
+		f.ready = nil
+	}
 	var room []byte
+	used := 0
 	for i := range batch {
-		m, err := pipeline.Decode(batch[i].Data)
-		if err != nil {
+		rec := &ready[i]
+		if err := f.texts.Decode(&rec.Message, batch[i].Data); err != nil {
 			if bad == nil {
 				bad = map[int]error{}
 			}
@@ -202,14 +225,27 @@ func (f *flight) encode(batch []wal.Record) (ready []Record, bad map[int]error) 
 			continue
 		}
 		if cap(room)-len(room) < f.typical {
-			room = make([]byte, 0, max(f.typical, min(slab, (len(batch)-i)*f.typical)))
+			room = f.slab(used, max(f.typical, min(slab, (len(batch)-i)*f.typical)))
+			used++
 		}
-		id, begin := pipeline.RecordID{Gateway: env.Gateway, Stream: env.Stream, Epoch: env.Epoch, Seq: batch[i].Seq}, len(room)
-		room = pipeline.AppendJSON(room, id, &m)
-		ready[i] = Record{ID: id, Message: m, JSON: room[begin:len(room):len(room)]}
+		begin := len(room)
+		room = f.json.Append(room, batch[i].Seq, &rec.Message)
+		rec.ID = pipeline.RecordID{Gateway: env.Gateway, Stream: env.Stream, Epoch: env.Epoch, Seq: batch[i].Seq}
+		rec.JSON = room[begin:len(room):len(room)]
 		f.typical = max(len(room)-begin, f.typical-f.typical/64) // what the next ones may take
 	}
 	return ready, bad
+}
+
+// slab returns room for payloads: for a Copier the n-th of those that are used again.
+func (f *flight) slab(n, bytes int) []byte {
+	switch {
+	case !f.copies || n >= slabs || bytes > slab:
+		return make([]byte, 0, bytes)
+	case n == len(f.slabs):
+		f.slabs = append(f.slabs, make([]byte, 0, slab))
+	}
+	return f.slabs[n][:0]
 }
 
 // report is what the driver calls. It only notes the outcome, so that it never blocks; a second report of a record and
@@ -217,11 +253,13 @@ func (f *flight) encode(batch []wal.Record) (ready []Record, bad map[int]error) 
 func (f *flight) report(seq uint64, o Outcome) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	up, ok := f.aloft[seq]
-	if !ok || f.ended {
+	if f.ended {
 		return
 	}
-	delete(f.aloft, seq)
+	up := f.aloft.take(seq)
+	if up == nil {
+		return
+	}
 	f.bytes -= len(up.rec.Data)
 	if f.held != nil && o.Verdict == Retry && o.Answered {
 		f.held.count++
@@ -232,6 +270,7 @@ func (f *flight) report(seq uint64, o Outcome) {
 		f.refusedLocked(up)
 		f.letterLocked(up.rec, reason(o.Err, "refused without a reason"))
 		f.progress = time.Now()
+		f.aloft.settled(up)
 	} else {
 		f.reports = append(f.reports, up)
 	}

@@ -22,7 +22,7 @@ const lateRoom = 3 * time.Second
 
 // letterLocked notes a record that is refused for good. Whatever ends the session, it is not sent again.
 func (f *flight) letterLocked(rec wal.Record, err error) {
-	f.tryLocked(&aloft{rec: rec, since: f.sent}).final = err
+	f.tryLocked(&aloft{rec: rec, since: f.sent.UnixNano()}).final = err
 	f.letters = append(f.letters, rec)
 	f.nudgeLocked()
 }
@@ -65,11 +65,13 @@ func (f *flight) takeLetters() (letters []wal.Record, wait, ok bool) {
 	})
 	first := f.letters[0].Seq
 	next := ^uint64(0) // the first record behind it that was taken for this flight; the driver has not sent it
-	for seq := range f.aloft {
-		if seq < first {
-			return nil, true, true
-		}
-		next = min(next, seq)
+	below := false
+	f.aloft.each(func(a *aloft) {
+		below = below || a.rec.Seq < first
+		next = min(next, a.rec.Seq)
+	})
+	if below {
+		return nil, true, true
 	}
 	if f.settling || len(f.reports) > 0 {
 		return nil, true, true
@@ -80,7 +82,7 @@ func (f *flight) takeLetters() (letters []wal.Record, wait, ok bool) {
 	}
 	letters = f.letters[:n]
 	f.letters, f.bytes = nil, 0
-	clear(f.aloft)
+	f.aloft.clear()
 	return letters, false, true
 }
 

@@ -302,7 +302,7 @@ func (r *Runner) waits(by *string, reason string) {
 }
 
 // handOver is how many records are encoded and handed to the driver at once: it has them on their way while the next are encoded.
-const handOver = 2048
+const handOver = 512
 
 // allow waits until some of a batch may be sent and returns how many; none where the session ends or something else is to be done.
 func (f *flight) allow(reading context.Context, batch []wal.Record) int {
@@ -341,18 +341,17 @@ func (f *flight) allow(reading context.Context, batch []wal.Record) int {
 // payload returns the bytes that the records of a batch have at the far side. What cannot be decoded has none: it is not sent.
 func (f *flight) payload(batch []wal.Record) []int {
 	sizes := make([]int, len(batch))
-	p, env := f.r.cfg.Limiter, f.r.cfg.Env
+	p := f.r.cfg.Limiter
 	if p.rates.bytes.rate == 0 && p.quota.limit == 0 {
 		return sizes
 	}
 	var text []byte
+	var m pipeline.Message
 	for i := range batch {
-		m, err := pipeline.Decode(batch[i].Data)
-		if err != nil {
+		if err := f.texts.Decode(&m, batch[i].Data); err != nil {
 			continue
 		}
-		id := pipeline.RecordID{Gateway: env.Gateway, Stream: env.Stream, Epoch: env.Epoch, Seq: batch[i].Seq}
-		text = pipeline.AppendJSON(text[:0], id, &m)
+		text = f.json.Append(text[:0], batch[i].Seq, &m)
 		sizes[i] = len(text)
 	}
 	return sizes

@@ -21,8 +21,8 @@ const (
 
 // Outcome is what a session reports of a record. Err says why, for every verdict but Ack.
 type Outcome struct {
-	Verdict Verdict
 	Err     error
+	Verdict Verdict
 	// Answered says of a Retry that the far side has answered for this very record: it is not stored, and others may go on. It
 	// counts as an attempt, and where the order is not strict the session lives on. Without it the record is in doubt.
 	Answered bool

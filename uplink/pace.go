@@ -25,7 +25,7 @@ func (p *Pace) Took(bytes int, d time.Duration) {
 	case d > paceSlow:
 		p.bytes = max(p.bytes/2, paceMin)
 	case d < paceQuick && bytes > p.bytes/2 && p.bytes < 64<<20: // a small chunk proves nothing about a large one
-		p.bytes *= int(min(max(paceQuick/max(d, 1), 2), 4)) // a chunk that takes as long as is quick, in not too large steps
+		p.bytes *= int(min(max(paceQuick/max(d, 1), 2), 16)) // a chunk that takes as long as is quick, in not too large steps
 	}
 }
 

@@ -17,11 +17,16 @@ import (
 type Cursor interface {
 	// Read returns the next records, at least one, and waits for them until ctx ends.
 	Read(ctx context.Context, maxRecords, maxBytes int) ([]wal.Record, error)
-	// Done and Refuse give records their final outcome: confirmed, or refused for good.
+	// Done and Refuse give records their final outcome: confirmed, or refused for good. Done keeps nothing of the slice.
 	Done(recs ...wal.Record)
 	Refuse(r wal.Record, why wal.Refusal)
 	// Rewind makes Read begin again at the first record without an outcome.
 	Rewind()
+}
+
+// reader is a Cursor that reads into room it is given. *wal.Cursor implements it.
+type reader interface {
+	ReadInto(ctx context.Context, room []wal.Record, maxRecords, maxBytes int) ([]wal.Record, error)
 }
 
 // Timing holds the pauses and bounds of a Runner. A zero field means its default.

@@ -34,11 +34,11 @@ func (f *flight) beginLocked() {
 			n++
 		}
 	}
-	for seq := range f.aloft {
-		if seq <= f.suspect {
+	f.aloft.each(func(a *aloft) {
+		if a.rec.Seq <= f.suspect {
 			n++
 		}
-	}
+	})
 	f.r.search = search{until: f.suspect, most: max(1, (n+1)/2)}
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"edgegateway/pipeline"
 	"edgegateway/wal"
 )
 
@@ -46,8 +47,9 @@ func (r *Runner) session(ctx context.Context) ending {
 	defer stopReading()
 	f := &flight{
 		r: r, far: far, stopReading: stopReading, sent: time.Now(),
-		aloft: map[uint64]*aloft{}, wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), room: make(chan struct{}, 1), json: pipeline.NewJSONWriter(r.cfg.Env.Gateway, r.cfg.Env.Stream, r.cfg.Env.Epoch),
 	}
+	_, f.copies = far.(Copier)
 	r.succeed(f)
 	if f.resumer, _ = far.(Resumer); f.resumer == nil && holds(r.cfg.Env.Promise.Order) {
 		f.held = &holding{queues: map[string]*queue{}}
@@ -90,26 +92,37 @@ type flight struct {
 	far         Session
 	resumer     Resumer // far, where it keeps a far cursor; or nil
 	stopReading context.CancelFunc
-	typical     int           // bytes of a payload, about; used by feed
+	copies      bool          // far is a Copier
 	wake        chan struct{} // to watch: there is something to settle, or the flight has changed
 	room        chan struct{} // to feed: there may be room, or something else to do
 
-	mu        sync.Mutex           // guards the fields below, Runner.tries and Runner.search
-	aloft     map[uint64]*aloft    // sent and without a report
-	doubts    map[uint64]time.Time // when records were sent first that earlier sessions have left in doubt, and this one has not sent yet
-	bytes     int                  // of their data
-	reports   []*aloft             // reported and not settled yet
-	settling  bool                 // reports were taken and are on their way to the cursor
-	letters   []wal.Record         // with a resumer: refused for good, and the far cursor has not passed them yet
-	held      *holding             // nil where the order is strict
-	nudged    bool                 // feed is to look again before it reads
-	interrupt func()               // ends its reading; nil where it does not read
-	unsettled []uint64             // records that were not taken
-	suspect   uint64               // the last one of a refused batch; 0 for none
-	solved    bool                 // what ended the session was dealt with: the next one needs no pause
-	sent      time.Time            // when something was sent last
-	progress  time.Time            // of the last reports, or when the first record went up
-	halted    bool                 // nothing more goes up
+	// Used by feed.
+	typical int // bytes of a payload, about
+	texts   pipeline.Decoder
+	json    *pipeline.JSONWriter
+	ready   []Record // of the last batch, and the room of their payloads, to be used again; for a Copier only
+	slabs   [][]byte
+	batch   []wal.Record // the last one that was read, and its room
+
+	acks []wal.Record // room for settle
+
+	mu        sync.Mutex       // guards the fields below, Runner.tries and Runner.search
+	aloft     sky              // sent and without a report
+	doubts    map[uint64]int64 // when records were sent first that earlier sessions have left in doubt, and this one has not sent yet; in Unix ns
+	bytes     int              // of their data
+	reports   []*aloft         // reported and not settled yet
+	spare     []*aloft         // room for them
+	settling  bool             // reports were taken and are on their way to the cursor
+	letters   []wal.Record     // with a resumer: refused for good, and the far cursor has not passed them yet
+	held      *holding         // nil where the order is strict
+	nudged    bool             // feed is to look again before it reads
+	interrupt func()           // ends its reading; nil where it does not read
+	unsettled []uint64         // records that were not taken
+	suspect   uint64           // the last one of a refused batch; 0 for none
+	solved    bool             // what ended the session was dealt with: the next one needs no pause
+	sent      time.Time        // when something was sent last
+	progress  time.Time        // of the last reports, or when the first record went up
+	halted    bool             // nothing more goes up
 	ended     bool
 	end       ending
 }
@@ -119,10 +132,11 @@ type aloft struct {
 	rec wal.Record
 	Outcome
 	key     string // with order: key
-	since   time.Time
-	alone   bool // in a search: nothing else was in flight
-	fresh   bool // the far side could not have it before
-	unasked bool // this session has not sent it
+	since   int64  // when it was sent, in nanoseconds since 1970
+	alone   bool   // in a search: nothing else was in flight
+	fresh   bool   // the far side could not have it before
+	unasked bool   // this session has not sent it, and it never was in the sky
+	up      bool   // see sky
 }
 
 func signal(c chan struct{}) {

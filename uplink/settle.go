@@ -27,12 +27,12 @@ func (f *flight) watch(ctx context.Context) {
 		case now := <-timer.C:
 			f.mu.Lock()
 			left, stalled := stall, false
-			if len(f.aloft) > 0 {
+			if f.aloft.count > 0 {
 				left = f.progress.Add(stall).Sub(now)
 				stalled = left <= 0
 			}
 			if stalled {
-				f.haltLocked(fmt.Errorf("connected, but no answer for %v with %d records in flight", stall, len(f.aloft)))
+				f.haltLocked(fmt.Errorf("connected, but no answer for %v with %d records in flight", stall, f.aloft.count))
 			}
 			f.mu.Unlock()
 			if stalled {
@@ -51,7 +51,7 @@ func (f *flight) drain() {
 	for {
 		over := f.settle()
 		f.mu.Lock()
-		up := len(f.aloft)
+		up := f.aloft.count
 		f.mu.Unlock()
 		if over || up == 0 {
 			return
@@ -68,11 +68,25 @@ func (f *flight) drain() {
 func (f *flight) settle() (over bool) {
 	f.mu.Lock()
 	reports := f.reports
-	f.reports, f.settling = make([]*aloft, 0, len(reports)), true
+	f.reports, f.spare, f.settling = f.spare, nil, true
 	f.mu.Unlock()
-	acks := make([]wal.Record, 0, len(reports))
+	acks := f.acks[:0]
 	progress := false
+	acked := 0
+	confirm := func() {
+		if len(acks) > 0 {
+			f.r.cfg.Cursor.Done(acks...)
+			f.r.confirmed(len(acks))
+			acked += len(acks)
+			f.passAll(acks)
+			clear(acks)
+			acks = acks[:0]
+		}
+	}
 	for _, p := range reports {
+		if len(acks) == readMost {
+			confirm()
+		}
 		progress = progress || p.Verdict != Retry
 		if p.isNew() {
 			if err := f.collides(p); err != nil {
@@ -98,24 +112,31 @@ func (f *flight) settle() (over bool) {
 			}
 		}
 	}
-	if len(acks) > 0 {
-		f.r.cfg.Cursor.Done(acks...)
-		f.r.confirmed(len(acks))
+	confirm()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range reports {
+		f.aloft.settled(p)
 	}
+	clear(reports)
+	f.spare, f.acks, f.settling = reports[:0], acks[:0], false
+	if progress {
+		f.progress = time.Now()
+	}
+	f.end.acked = f.end.acked || acked > 0
+	f.r.inFlight(f.aloft.count, f.heldLocked())
+	signal(f.room)
+	failed := f.end.err != nil || f.end.log != nil
+	return over || failed || (f.halted && f.aloft.count == 0 && len(f.reports) == 0)
+}
+
+// passAll forgets the tries of records that were confirmed.
+func (f *flight) passAll(acks []wal.Record) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := 0; i < len(acks) && len(f.r.tries) > 0; i++ {
 		f.r.pass(acks[i].Seq)
 	}
-	f.settling = false
-	if progress {
-		f.progress = time.Now()
-	}
-	f.end.acked = f.end.acked || len(acks) > 0
-	f.r.inFlight(len(f.aloft), f.heldLocked())
-	signal(f.room)
-	failed := f.end.err != nil || f.end.log != nil
-	return over || failed || (f.halted && len(f.aloft) == 0 && len(f.reports) == 0)
 }
 
 // drop makes a dead letter of a record that the far side, or the driver, has refused for good.

@@ -19,7 +19,7 @@ type try struct {
 func (f *flight) tryLocked(p *aloft) *try {
 	t := f.r.tries[p.rec.Seq]
 	if t == nil {
-		t = &try{first: p.since}
+		t = &try{first: time.Unix(0, p.since)}
 		f.r.tries[p.rec.Seq] = t
 	}
 	return t
@@ -68,12 +68,12 @@ func (f *flight) ageLocked() {
 	if f.r.cfg.Policy.RetryAge <= 0 {
 		return
 	}
-	for _, up := range f.aloft {
+	f.aloft.each(func(up *aloft) {
 		t := f.tryLocked(up)
 		if t.final == nil && f.r.spent(t) {
 			t.final = reason(f.end.err, "no answer came")
 		}
-	}
+	})
 }
 
 // pass forgets the tries of records that have their outcome.

@@ -59,3 +59,7 @@ type Session interface {
 	// It must not wait for the broker for more than a second.
 	Close()
 }
+
+// Copier is implemented by sessions that keep nothing of the records of a Send once it has returned, so that the Runner can use their
+// memory again.
+type Copier interface{ Copies() }

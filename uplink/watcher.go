@@ -20,7 +20,7 @@ func (f *flight) guard(ctx context.Context, w Watcher) {
 		case <-timer.C:
 		}
 		f.mu.Lock()
-		halted, busy, quiet := f.halted, len(f.aloft) > 0, time.Since(f.sent)
+		halted, busy, quiet := f.halted, f.aloft.count > 0, time.Since(f.sent)
 		f.mu.Unlock()
 		switch {
 		case halted:

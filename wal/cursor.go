@@ -113,6 +113,11 @@ func (l *Log) openCursor(uplink, stream string) (*Cursor, error) {
 // without outcome. Data must not be changed. The error is ErrDamaged, ErrClosed, ErrEnd, the context's, or ErrStopped when the
 // log has stopped and all it holds was read.
 func (c *Cursor) Read(ctx context.Context, maxRecords, maxBytes int) ([]Record, error) {
+	return c.ReadInto(ctx, nil, maxRecords, maxBytes)
+}
+
+// ReadInto is Read that appends the records to room, which is empty.
+func (c *Cursor) ReadInto(ctx context.Context, room []Record, maxRecords, maxBytes int) ([]Record, error) {
 	if maxRecords <= 0 {
 		maxRecords = c.l.o.Window
 	}
@@ -123,7 +128,7 @@ func (c *Cursor) Read(ctx context.Context, maxRecords, maxBytes int) ([]Record, 
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		recs, err := c.take(maxRecords, maxBytes)
+		recs, err := c.take(room, maxRecords, maxBytes)
 		if len(recs) > 0 || err != nil {
 			return recs, err
 		}
@@ -134,11 +139,10 @@ func (c *Cursor) Read(ctx context.Context, maxRecords, maxBytes int) ([]Record, 
 	}
 }
 
-// take returns what can be had now.
-func (c *Cursor) take(maxRecords, maxBytes int) ([]Record, error) {
+// take appends to out, which is empty, what can be had now.
+func (c *Cursor) take(out []Record, maxRecords, maxBytes int) ([]Record, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var out []Record
 	size := 0
 	for len(out) < maxRecords && size < maxBytes {
 		if c.closed {
@@ -186,7 +190,7 @@ func (c *Cursor) take(maxRecords, maxBytes int) ([]Record, error) {
 		}
 		c.read, c.scan = rec.Seq, rec.pos
 		if c.win.deliver(rec.Seq, rec.pos) {
-			if out == nil {
+			if cap(out) == 0 {
 				out = make([]Record, 0, min(maxRecords, int(c.block.left)+1))
 			}
 			out = append(out, rec)

@@ -504,7 +504,7 @@ func (r *Recorder) begun(name string, f *os.File) int {
 }
 
 // TakeNow returns what Read would, without waiting.
-func TakeNow(c *Cursor) ([]Record, error) { return c.take(c.l.o.Window, MaxCommit) }
+func TakeNow(c *Cursor) ([]Record, error) { return c.take(nil, c.l.o.Window, MaxCommit) }
 
 // KeepOpen has each sealed segment opened at most once until the log is closed.
 func KeepOpen(l *Log) {

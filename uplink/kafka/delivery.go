@@ -25,5 +25,5 @@ func (*Config) InFlight(p uplink.Promise) (records, bytes int) {
 	if p.Delivery != uplink.ExactlyOnce {
 		return 2 * flightRecords, 2 * flightBytes
 	}
-	return transactionRecords + transactionRecords/2, transactionBytes
+	return transactionRecords + aheadRecords + clientRecords, transactionBytes
 }

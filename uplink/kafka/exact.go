@@ -33,13 +33,18 @@ type exact struct {
 	log         *slog.Logger
 	far         uplink.FarCursor // as it was at the start
 
-	running sync.WaitGroup // the commit, and Open's question; Close waits for them
+	running  sync.WaitGroup // the commit, and Open's question; Close waits for them
+	room     chan struct{}  // to Send: less waits; holds one
+	answered chan struct{}  // to follow: the client has room; holds one
 
 	mu         sync.Mutex // guards the fields below
 	pace       uplink.Pace
 	waiting    []part       // not in a transaction yet
+	ahead      int          // records in it
 	tx         *transaction // nil: none is open
 	committing bool         // it is on its way, and nothing else touches it
+	ending     bool         // the broker is asked whether it has ended the last one, and nothing is sent
+	unsettled  bool         // that is not known
 	hurry      bool         // commit when nothing waits
 	last       uplink.FarCursor
 	round      uint64 // counts Sends
@@ -67,12 +72,14 @@ func (c *Config) openExact(ctx context.Context, env uplink.Env, h hooks) (*exact
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.room, s.answered = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.link = c.link(ctx, env)
 	s.id = "gw/" + s.key
 	if err := s.open(ctx, c, env); err != nil {
 		s.hangUp()
 		return nil, s.explain(err)
 	}
+	s.running.Go(s.follow)
 	return s, nil
 }
 
@@ -86,7 +93,7 @@ func (s *exact) open(ctx context.Context, c *Config, env uplink.Env) (err error)
 			// A broker that still ends the last transaction refuses the first batch of the next, and the client sends that again when it
 			// has asked for the topic: soon, and so more often until a topic that goes away shows.
 			kgo.MetadataMinAge(10*time.Millisecond), kgo.UnknownTopicRetries(400),
-			kgo.MaxBufferedRecords(transactionRecords+1), kgo.RecordPartitioner(partitioner()))...)
+			kgo.MaxBufferedRecords(4*clientRecords), kgo.RecordPartitioner(partitioner()))...)
 		if err == nil { // the coordinator is looked for and called while the topics are: asking it anything does
 			s.running.Go(func() { _, _ = kadm.NewClient(client).DescribeTransactions(ctx, s.id) })
 		}

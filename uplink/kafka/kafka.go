@@ -68,7 +68,7 @@ const (
 )
 
 // linger is how long a batch that is not full waits for more.
-const linger = 2 * time.Millisecond
+const linger = 5 * time.Millisecond
 
 // Open implements uplink.Driver.
 func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
@@ -99,7 +99,7 @@ func (l *link) hangUp() {
 // link returns what both kinds of session have, but for the client.
 func (c *Config) link(ctx context.Context, env uplink.Env) link {
 	l := link{
-		address: strings.Join(c.Brokers, ", "), gateway: env.Gateway, topics: map[string]terms{},
+		address: strings.Join(c.Brokers, ", "), gateway: env.Gateway, topics: map[string]*terms{},
 		template: uplink.NewTemplate(c.Topic, env, legalName), loads: &loads{heads: newHeads(env)}, quota: newThrottle(env),
 	}
 	if !l.template.ByMessage() {

@@ -29,18 +29,21 @@ type link struct {
 	quota    *throttle
 	ctx      context.Context //nolint:containedctx // ends with Close, and every Send with it
 	cancel   context.CancelFunc
-	batch    int              // bytes of a batch, at most
-	topics   map[string]terms // those known; used by Open and then by Send only
+	batch    int               // bytes of a batch, at most
+	topics   map[string]*terms // those known; used by Open and then by Send only
 }
 
 // terms are what a topic takes.
 type terms struct {
+	topic string
 	bytes int           // of a batch
 	keeps time.Duration // a record with an older time may be deleted at once; 0 for no bound
 }
 
 // usual are the terms where the settings may not be read: what a broker has that was told nothing else.
-func usual() terms { return terms{bytes: batchBytes, keeps: 7 * 24 * time.Hour} }
+func usual(topic string) *terms {
+	return &terms{topic: topic, bytes: batchBytes, keeps: 7 * 24 * time.Hour}
+}
 
 // meet makes the client and looks for the topics. A batch must not be larger than the topic takes, which is known only then: the
 // client is made again where that is less than usual. Each question counts here: on a satellite line an answer takes seconds.
@@ -63,12 +66,12 @@ func (l *link) meet(ctx context.Context, client func(batch int) (*kgo.Client, er
 	if err := topics[l.topic].Err; err != nil {
 		return nil, nil, err
 	}
-	t := termsOf(settings[l.topic])
+	t := termsOf(l.topic, settings[l.topic])
 	l.topics[l.topic] = t
 	if t.bytes < l.batch {
 		l.client.Close()
 		err = dial(max(t.bytes, 1<<10)) // the least that the client allows
-		l.topics[l.topic] = terms{max(t.bytes, 1<<10), t.keeps}
+		t.bytes = max(t.bytes, 1<<10)
 	}
 	return topics, settings, err
 }
@@ -105,24 +108,24 @@ func (l *link) ask(ctx context.Context, names ...string) (kadm.TopicDetails, map
 }
 
 // learn returns the terms of a topic.
-func (l *link) learn(ctx context.Context, topic string) (terms, error) {
+func (l *link) learn(ctx context.Context, topic string) (*terms, error) {
 	if t, ok := l.topics[topic]; ok {
 		return t, nil
 	}
 	topics, settings, err := l.ask(ctx, topic)
 	if err != nil {
-		return terms{}, err
+		return nil, err
 	}
 	if err := topics[topic].Err; err != nil {
-		return terms{}, l.explainOf(topic, err)
+		return nil, l.explainOf(topic, err)
 	}
-	t := termsOf(settings[topic])
+	t := termsOf(topic, settings[topic])
 	l.topics[topic] = t
 	return t, nil
 }
 
-func termsOf(settings []kadm.Config) terms {
-	t := usual()
+func termsOf(topic string, settings []kadm.Config) *terms {
+	t := usual(topic)
 	for _, c := range settings {
 		value := c.MaybeValue()
 		n, err := strconv.ParseInt(value, 10, 64)
@@ -163,12 +166,12 @@ func legalName(s string) string {
 }
 
 // topicOf returns where a record goes and the terms there.
-func (l *link) topicOf(ctx context.Context, rec *uplink.Record) (string, terms, error) {
+func (l *link) topicOf(ctx context.Context, rec *uplink.Record) (string, *terms, error) {
 	topic := l.topic
 	if topic == "" {
 		topic = l.template.Of(&rec.Message)
 		if len(topic) > topicLength {
-			return "", terms{}, errors.New("the name of its topic has more than 249 characters: " + topic)
+			return "", nil, errors.New("the name of its topic has more than 249 characters: " + topic)
 		}
 	}
 	t, err := l.learn(ctx, topic)

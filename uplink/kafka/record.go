@@ -51,89 +51,128 @@ func (h *heads) quality(q pipeline.Quality) []byte {
 	return []byte(q.String())
 }
 
-// load is what one Send hands over, made ready for the client. Its room is used again once the broker has stored all of it: what
-// failed, the client may still hold.
+// load is what one Send hands over, made ready for the client: what the client takes itself is made when its turn comes, for it is
+// larger. Its room is used again once the broker has stored all of it: what failed, the client may still hold.
 type load struct {
-	out     []outgoing
+	out  []outgoing
+	text []byte // keys, record ids and payloads
+	left atomic.Int32
+}
+
+// outgoing is a record on its way. One that no batch takes, or whose topic is not known, has err.
+type outgoing struct {
+	seq     uint64
+	err     error
+	to      *terms      // those of its topic
+	at      int64       // Kafka's time, in milliseconds
+	rec     *kgo.Record // when it is produced
+	text    [4]uint32   // in the load: the record id, the key, the payload, and where that ends
+	size    int32
+	quality pipeline.Quality
+	drop    bool // for good
+}
+
+// slab is the room for records that are in the client.
+type slab struct {
 	records []kgo.Record
 	headers []kgo.RecordHeader
-	text    []byte // keys and record ids
 	left    atomic.Int32
 }
 
-// outgoing is a record on its way. One that no batch takes, or whose topic is not known, only has err.
-type outgoing struct {
-	seq   uint64
-	size  int
-	batch int // bytes that its topic takes in one batch
-	rec   *kgo.Record
-	err   error
-	drop  bool // for good
-}
-
-// loads lends loads. It keeps those that came back until the collector wants the room.
+// loads lends loads and slabs. It keeps those that came back until the collector wants the room.
 type loads struct {
 	heads heads
 	pool  sync.Pool
+	slabs sync.Pool
 }
 
-// take returns an empty load with room for n records.
-func (l *loads) take(n int) *load {
-	if old, ok := l.pool.Get().(*load); ok && cap(old.records) >= n {
-		old.out, old.records, old.text = old.out[:0], old.records[:0], old.text[:0]
+// take returns an empty load with room for records.
+func (l *loads) take(recs []uplink.Record) *load {
+	text := 0
+	for i := range recs {
+		text += len(l.heads.prefix) + 20 + len(recs[i].Message.PartitionKey()) + len(recs[i].JSON)
+	}
+	if old, ok := l.pool.Get().(*load); ok && cap(old.out) >= len(recs) && cap(old.text) >= text {
+		old.out, old.text = old.out[:0], old.text[:0]
 		return old
 	}
-	p := &load{out: make([]outgoing, 0, n), records: make([]kgo.Record, 0, n), headers: make([]kgo.RecordHeader, 0, n*headCount)}
-	for range n {
-		p.headers = append(p.headers, l.heads.all...)
-	}
-	return p
+	return &load{out: make([]outgoing, 0, len(recs)), text: make([]byte, 0, text+text/32)}
 }
 
 // stored says that n more records of a load are.
 func (l *loads) stored(p *load, n int) {
-	if p.left.Add(-int32(n)) > 0 {
-		return
+	if p.left.Add(-int32(n)) == 0 {
+		clear(p.out)
+		l.pool.Put(p)
 	}
-	for i := range p.records {
-		p.records[i].Value = nil // payloads share memory with others
-	}
-	l.pool.Put(p)
 }
 
-// seqOf returns the sequence of a record that was made by add.
+// add puts a record into a load. A time older than what the topic keeps would have the broker delete the record when it next looks,
+// perhaps before anybody has read it: it gets the time at which it is sent, and the payload has its own.
+func (l *loads) add(p *load, o outgoing, rec *uplink.Record, now time.Time) {
+	o.text[0] = uint32(len(p.text))
+	p.text = append(p.text, l.heads.prefix...)
+	p.text = strconv.AppendUint(p.text, rec.ID.Seq, 10)
+	o.text[1] = uint32(len(p.text))
+	p.text = append(p.text, rec.Message.PartitionKey()...)
+	o.text[2] = uint32(len(p.text))
+	p.text = append(p.text, rec.JSON...)
+	o.text[3] = uint32(len(p.text))
+	at := rec.Message.Time
+	if keeps := o.to.keeps; keeps > 0 && now.Sub(at) > keeps/2 {
+		at = now
+	}
+	o.at, o.quality = at.UnixMilli(), rec.Message.Quality
+	p.out = append(p.out, o)
+}
+
+// slabRecords is how many records a slab has room for.
+const slabRecords = 256
+
+// slab returns room for n records, slabRecords at most.
+func (l *loads) slab(n int) *slab {
+	s, ok := l.slabs.Get().(*slab)
+	if !ok {
+		s = &slab{records: make([]kgo.Record, slabRecords), headers: make([]kgo.RecordHeader, 0, slabRecords*headCount)}
+		for range slabRecords {
+			s.headers = append(s.headers, l.heads.all...)
+		}
+	}
+	s.left.Store(int32(n))
+	return s
+}
+
+// produced says that one more record of a slab is stored.
+func (l *loads) produced(s *slab) {
+	if s.left.Add(-1) == 0 {
+		l.slabs.Put(s)
+	}
+}
+
+// record makes what Kafka's consumers get of a record, in the n-th place of a slab.
+func (l *loads) record(p *load, o *outgoing, s *slab, n int) *kgo.Record {
+	id, key, payload, end := int(o.text[0]), int(o.text[1]), int(o.text[2]), int(o.text[3])
+	headers := s.headers[n*headCount : (n+1)*headCount : (n+1)*headCount]
+	headers[headSeq].Value = p.text[id+len(l.heads.prefix) : key : key]
+	headers[headID].Value = p.text[id:key:key]
+	headers[headQuality].Value = l.heads.quality(o.quality)
+	s.records[n] = kgo.Record{
+		Topic: o.to.topic, Partition: byKey, Key: p.text[key:payload:payload], Value: p.text[payload:end:end], Timestamp: time.UnixMilli(o.at), Headers: headers,
+	}
+	o.rec = &s.records[n]
+	return o.rec
+}
+
+// seqOf returns the sequence of a record that record has made.
 func seqOf(rec *kgo.Record) uint64 {
 	seq, _ := strconv.ParseUint(string(rec.Headers[headSeq].Value), 10, 64) // add has written it
 	return seq
 }
 
-// add makes what Kafka's consumers get of a record. A time older than what the topic keeps would have the broker delete the record
-// when it next looks, perhaps before anybody has read it: it gets the time at which it is sent, and the payload has its own.
-func (l *loads) add(p *load, rec *uplink.Record, topic string, keeps time.Duration, now time.Time) *kgo.Record {
-	n := len(p.records)
-	from := len(p.text)
-	p.text = append(p.text, l.heads.prefix...)
-	p.text = strconv.AppendUint(p.text, rec.ID.Seq, 10)
-	id := len(p.text)
-	p.text = append(p.text, rec.Message.PartitionKey()...)
-	headers := p.headers[n*headCount : (n+1)*headCount : (n+1)*headCount]
-	headers[headSeq].Value = p.text[from+len(l.heads.prefix) : id : id]
-	headers[headID].Value = p.text[from:id:id]
-	headers[headQuality].Value = l.heads.quality(rec.Message.Quality)
-	at := rec.Message.Time
-	if keeps > 0 && now.Sub(at) > keeps/2 {
-		at = now
-	}
-	p.records = append(p.records, kgo.Record{
-		Topic: topic, Partition: byKey, Key: p.text[id:len(p.text):len(p.text)], Value: rec.JSON, Timestamp: at, Headers: headers,
-	})
-	return &p.records[n]
-}
-
 // chunk returns how many records fit so many bytes, one at the least, and how many bytes they take.
 func chunk(out []outgoing, limit int) (n, bytes int) {
 	for i := range out {
-		more := out[i].size
+		more := int(out[i].size)
 		if i > 0 && bytes+more > limit {
 			return i, bytes
 		}

@@ -57,6 +57,7 @@ type session struct {
 // flight is a chunk on its way.
 type flight struct {
 	load   *load
+	slabs  []*slab
 	out    []outgoing
 	bytes  int
 	ahead  int // bytes that were in flight before it
@@ -97,6 +98,9 @@ func (s *session) open(ctx context.Context, c *Config, env uplink.Env) error {
 	return err
 }
 
+// Copies implements uplink.Copier.
+func (l *link) Copies() {}
+
 // Send implements uplink.Session. It returns while its last chunks are on their way.
 func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
 	load := s.prepare(ctx, recs)
@@ -116,11 +120,11 @@ func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(ui
 
 // prepare makes what the client takes of records, up to the first whose topic is not known, while earlier chunks are on their way.
 func (s *session) prepare(ctx context.Context, recs []uplink.Record) *load {
-	load := s.loads.take(len(recs))
+	load := s.loads.take(recs)
 	now := time.Now()
 	for i := range recs {
-		o := outgoing{seq: recs[i].ID.Seq, size: size(&recs[i])}
-		if o.err = fits(o.size); o.err != nil {
+		o := outgoing{seq: recs[i].ID.Seq, size: int32(size(&recs[i]))}
+		if o.err = fits(int(o.size)); o.err != nil {
 			o.drop = true
 			load.out = append(load.out, o)
 			continue
@@ -133,8 +137,8 @@ func (s *session) prepare(ctx context.Context, recs []uplink.Record) *load {
 			}
 			break
 		}
-		o.batch, o.rec = terms.bytes, s.loads.add(load, &recs[i], topic, terms.keeps, now)
-		load.out = append(load.out, o)
+		o.to = terms
+		s.loads.add(load, o, &recs[i], now)
 	}
 	load.left.Store(int32(len(load.out)))
 	return load
@@ -176,14 +180,14 @@ func (s *session) launch(load *load, out []outgoing, limit int, report func(uint
 		if o.err != nil && !o.drop && !s.loose {
 			break
 		}
-		if o.rec != nil {
-			if o.batch < s.batch { // then the chunk is to be one batch, and no larger than this
-				limit = min(limit, o.batch-o.batch/10)
+		if o.err == nil {
+			if batch := o.to.bytes; batch < s.batch { // then the chunk is to be one batch, and no larger than this
+				limit = min(limit, batch-batch/10)
 			}
-			if sent > 0 && f.bytes+o.size > limit {
+			if sent > 0 && f.bytes+int(o.size) > limit {
 				break
 			}
-			f.bytes += o.size
+			f.bytes += int(o.size)
 			sent++
 		}
 		f.out = out[:n+1]
@@ -203,10 +207,17 @@ func (s *session) launch(load *load, out []outgoing, limit int, report func(uint
 		}
 		f.answered()
 	}
+	n := slabRecords
 	for i := range f.out {
-		if rec := f.out[i].rec; rec != nil {
-			s.client.Produce(s.sending, rec, answer)
+		if f.out[i].err != nil {
+			continue
 		}
+		if n == slabRecords {
+			n = 0
+			f.slabs = append(f.slabs, s.loads.slab(1)) // all of it at once
+		}
+		s.client.Produce(s.sending, s.loads.record(load, &f.out[i], f.slabs[len(f.slabs)-1], n), answer)
+		n++
 	}
 	f.answered()
 	s.running.Go(func() { s.settle(f) })
@@ -259,6 +270,9 @@ func (s *session) settle(f *flight) {
 	if clean {
 		s.pace.Took(f.ahead+f.bytes, time.Since(f.begun))
 		s.pace.Held(f.ahead+f.bytes, s.quota.take())
+		for _, room := range f.slabs {
+			s.loads.produced(room)
+		}
 		s.loads.stored(f.load, len(f.out))
 	} else {
 		s.faulty = append(s.faulty, f)
@@ -306,7 +320,7 @@ func (s *session) confess() {
 				if refused[at] > s.batch {
 					out.Verdict = uplink.Retry
 				}
-				refused[at] += o.size
+				refused[at] += int(o.size)
 			}
 			f.report(o.seq, out)
 		}

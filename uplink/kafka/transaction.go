@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,12 +17,18 @@ import (
 
 // Bounds of a transaction. It is committed when one is reached, or when no more records have come for a moment.
 const (
-	transactionRecords = 8000
+	transactionRecords = 30_000
 	transactionBytes   = 16 << 20
 	transactionAge     = 500 * time.Millisecond
 	transactionIdle    = 20 * time.Millisecond
 	// transactionTimeout is when the broker aborts it. It is longer than the Runner waits for an outcome.
 	transactionTimeout = 45 * time.Second
+)
+
+// clientRecords is how many records of a transaction the client has at a time, about, and aheadRecords how many are made ready beside it.
+const (
+	clientRecords = 6144
+	aheadRecords  = 12_288
 )
 
 // transaction is records that become visible together, with the far cursor behind them.
@@ -44,15 +51,15 @@ type part struct {
 	report func(uint64, uplink.Outcome)
 }
 
-// sent is what is left of a part: records without a report. Most of what a record takes is given back as soon as the broker has it,
-// long before the commit.
+// sent is what is left of a part: records without a report, whose sequences follow each other. What a record takes is given back as
+// soon as the broker has it, long before the commit.
 type sent struct {
-	seqs   []uint64
-	report func(uint64, uplink.Outcome)
+	begin, end uint64 // their sequences, without the end
+	report     func(uint64, uplink.Outcome)
 }
 
-// answer takes what the broker says of a record.
-func (tx *transaction) answer(rec *kgo.Record, err error) {
+// answer takes what the broker says of a record, and returns how many have no answer.
+func (tx *transaction) answer(rec *kgo.Record, err error) (open int32) {
 	switch {
 	case err == nil:
 	case isRefused(err):
@@ -65,7 +72,7 @@ func (tx *transaction) answer(rec *kgo.Record, err error) {
 	default:
 		tx.fault(err)
 	}
-	tx.open.Add(-1)
+	return tx.open.Add(-1)
 }
 
 // answerOwn is the promise of a record that is none of the stream's.
@@ -93,7 +100,8 @@ func (tx *transaction) faults() (refused map[uint64]error, err error) {
 	return tx.refused, tx.err
 }
 
-// Send implements uplink.Session. It does not wait for a commit: the next records are made ready while that goes on.
+// Send implements uplink.Session. It does not wait for a commit: the next records are made ready while that goes on, as many as
+// aheadRecords.
 func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
 	load, large, err := s.prepare(ctx, recs)
 	if err != nil {
@@ -112,6 +120,7 @@ func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint
 	idle := s.tx == nil && !s.committing && len(s.waiting) == 0
 	if len(load.out) > 0 {
 		s.waiting = append(s.waiting, part{load, load.out, report})
+		s.ahead += len(load.out)
 	}
 	switch { // the Runner waits: it looks for a refused record, or for a dead letter's turn
 	case large != nil: // the far cursor must not pass it yet
@@ -121,25 +130,41 @@ func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint
 		s.hurry = true
 	}
 	s.pump()
+	for s.ahead > aheadRecords && s.failed == nil {
+		s.mu.Unlock()
+		select {
+		case <-s.room:
+			err = nil
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-s.ctx.Done():
+			err = s.ctx.Err()
+		}
+		s.mu.Lock()
+		if err != nil {
+			return err
+		}
+	}
 	return s.failed
 }
 
 // prepare makes what the client takes of records, up to the first that no batch takes.
 func (s *exact) prepare(ctx context.Context, recs []uplink.Record) (load *load, large *outgoing, err error) {
-	load = s.loads.take(len(recs))
+	load = s.loads.take(recs)
 	now := time.Now()
 	for i := range recs {
-		o := outgoing{seq: recs[i].ID.Seq, size: size(&recs[i])}
-		if o.err = fits(o.size); o.err != nil {
-			large = &o
+		o := outgoing{seq: recs[i].ID.Seq, size: int32(size(&recs[i]))}
+		if o.err = fits(int(o.size)); o.err != nil {
+			large = new(outgoing)
+			*large = o
 			break
 		}
-		topic, terms, err := s.topicOf(ctx, &recs[i])
+		_, terms, err := s.topicOf(ctx, &recs[i])
 		if err != nil {
 			return load, nil, err
 		}
-		o.rec = s.loads.add(load, &recs[i], topic, terms.keeps, now)
-		load.out = append(load.out, o)
+		o.to = terms
+		s.loads.add(load, o, &recs[i], now)
 	}
 	load.left.Store(int32(len(load.out)))
 	return load, large, nil
@@ -147,26 +172,39 @@ func (s *exact) prepare(ctx context.Context, recs []uplink.Record) (load *load, 
 
 // pump puts what waits into transactions, as far as that goes now. The caller holds mu.
 func (s *exact) pump() {
-	if s.committing || s.failed != nil || s.ctx.Err() != nil {
+	if s.committing || s.ending || s.failed != nil || s.ctx.Err() != nil {
 		return
 	}
 	for len(s.waiting) > 0 {
+		if s.tx == nil && s.unsettled && time.Since(s.committed) < settleTime {
+			s.ending = true
+			s.running.Go(s.settle)
+			return
+		}
 		if s.tx != nil && s.full() {
 			s.launch()
 			return
+		}
+		if s.tx != nil && s.tx.open.Load() >= clientRecords {
+			return // follow goes on
 		}
 		if err := s.begin(); err != nil {
 			s.fail(err)
 			return
 		}
 		next := &s.waiting[0]
-		n := s.fit(next.out)
+		now := min(len(next.out), clientRecords)
+		n := s.fit(next.out[:now])
+		s.ahead -= n
+		signal(s.room)
 		s.add(part{next.load, next.out[:n], next.report})
-		if next.out = next.out[n:]; len(next.out) > 0 {
+		if next.out = next.out[n:]; len(next.out) == 0 {
+			s.waiting = s.waiting[1:]
+		}
+		if n < now {
 			s.launch()
 			return
 		}
-		s.waiting = s.waiting[1:]
 	}
 	hurry := s.hurry
 	s.hurry = false
@@ -178,6 +216,27 @@ func (s *exact) pump() {
 		round := s.round
 		idle := min(max(transactionIdle, s.took), transactionAge/2) // no shorter than a commit takes, or there are too many
 		s.timer = time.AfterFunc(min(idle, transactionAge-time.Since(s.tx.begun)), func() { s.due(round) })
+	}
+}
+
+// follow goes on where pump has stopped because the client has enough.
+func (s *exact) follow() {
+	for {
+		select {
+		case <-s.answered:
+			s.mu.Lock()
+			s.pump()
+			s.mu.Unlock()
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -228,24 +287,37 @@ func (s *exact) full() bool {
 
 // add produces records in the transaction.
 func (s *exact) add(p part) {
-	tx, seqs := s.tx, make([]uint64, len(p.out))
+	tx := s.tx
 	for i := range p.out {
-		tx.bytes += p.out[i].size
-		seqs[i] = p.out[i].seq
-	}
-	tx.sent = append(tx.sent, sent{seqs, p.report})
-	tx.count += len(p.out)
-	tx.open.Add(int32(len(p.out)))
-	answer := func(rec *kgo.Record, err error) {
-		tx.answer(rec, err)
-		if err == nil {
-			s.loads.stored(p.load, 1)
+		tx.bytes += int(p.out[i].size)
+		if seq, n := p.out[i].seq, len(tx.sent); i > 0 && tx.sent[n-1].end == seq {
+			tx.sent[n-1].end++
+		} else {
+			tx.sent = append(tx.sent, sent{seq, seq + 1, p.report})
 		}
 	}
-	for i := range p.out { // all of it is there until the last one is answered
-		s.client.Produce(s.ctx, p.out[i].rec, answer)
+	tx.count += len(p.out)
+	tx.open.Add(int32(len(p.out)))
+	s.last = uplink.FarCursor{Epoch: s.epoch, Seq: p.out[len(p.out)-1].seq}
+	for out := p.out; len(out) > 0; { // all of it is there until the last one is answered
+		n := min(len(out), slabRecords)
+		room := s.loads.slab(n)
+		answer := func(rec *kgo.Record, err error) {
+			open := tx.answer(rec, err)
+			if err == nil {
+				s.loads.produced(room)
+				s.loads.stored(p.load, 1)
+			}
+			if open == clientRecords/2 {
+				signal(s.answered)
+			}
+		}
+		now := out[:n]
+		out = out[n:]
+		for i := range now {
+			s.client.Produce(s.ctx, s.loads.record(p.load, &now[i], room, i), answer)
+		}
 	}
-	s.last = uplink.FarCursor{Epoch: s.epoch, Seq: seqs[len(seqs)-1]}
 }
 
 // put produces a record of our own into the partition that it names, or that of its key.
@@ -267,7 +339,7 @@ func (s *exact) commit(tx *transaction, last uplink.FarCursor) {
 		s.tx, s.failed = nil, errors.New("the transaction was aborted, for a batch in it was refused")
 		s.giveBack()
 	default:
-		s.tx, s.committed, s.single = nil, time.Now(), tx.count == 1
+		s.tx, s.committed, s.single, s.unsettled = nil, time.Now(), tx.count == 1, s.took < settleTime
 		s.pace.Took(tx.bytes, time.Since(tx.begun))
 		s.pace.Held(tx.bytes, s.quota.take())
 		s.pump()
@@ -285,6 +357,28 @@ func (s *exact) commit(tx *transaction, last uplink.FarCursor) {
 		}
 		return uplink.Outcome{Err: s.failed}
 	})
+}
+
+// settleTime is how long the broker lets a transaction's first batch wait while it still ends the last one (its setting
+// add.partitions.to.txn.retry.backoff.ms).
+const settleTime = 20 * time.Millisecond
+
+// settle waits until the broker has ended the last transaction: it answers before, and a batch that comes too early has to wait for
+// longer than it takes. Then it goes on. Where the answers to a commit take as long as that wait, nothing is gained and nothing asked.
+func (s *exact) settle() {
+	begun := time.Now()
+	for n := 0; s.ctx.Err() == nil && time.Since(begun) < settleTime; n++ {
+		answer, err := s.admin.DescribeTransactions(s.ctx, s.id)
+
+		if err != nil || !strings.HasPrefix(answer[s.id].State, "Prepare") {
+			break
+		}
+		time.Sleep(settleTime / 40)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ending, s.unsettled = false, false
+	s.pump()
 }
 
 // end sends the cursor and commits; or it aborts, where batches were refused.
@@ -344,13 +438,14 @@ func (s *exact) giveBack() {
 			p.report(p.out[i].seq, uplink.Outcome{Err: s.failed})
 		}
 	}
-	s.waiting = nil
+	s.waiting, s.ahead = nil, 0
+	signal(s.room)
 }
 
 // report says of each record what came of it.
 func (tx *transaction) report(outcome func(seq uint64) uplink.Outcome) {
 	for _, s := range tx.sent {
-		for _, seq := range s.seqs {
+		for seq := s.begin; seq < s.end; seq++ {
 			s.report(seq, outcome(seq))
 		}
 	}
