@@ -39,8 +39,9 @@ type link struct {
 	cancel  context.CancelFunc
 	cuts    chan int // records in each batch that the library has closed
 
-	mu  sync.Mutex // guards the fields below
-	err error
+	mu    sync.Mutex // guards the fields below
+	err   error
+	vague bool // err says no more than that something has ended
 	// said is the last refusal of a message that the broker has sent, and refused is told of one that is final.
 	said    refusal
 	refused func(refusal)
@@ -155,7 +156,7 @@ func (l *link) do(ctx context.Context, calls func() error) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%s does not answer in time (is it up, and does a firewall let the gateway through?): %w", l.address, ctx.Err())
 	case <-l.ctx.Done():
-		return l.failure()
+		return l.reason()
 	}
 }
 
@@ -199,31 +200,34 @@ func (l *link) lost() backoff.Policy {
 	return backoff.NewDefaultBackoff()
 }
 
-// fail ends the link; the first reason counts.
+// fail ends the link. The first reason counts; but one that only says that something has ended gives way to one that says why, for
+// of what a broker does to a topic the library hears from all who use it, in any order.
 func (l *link) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil {
+	vague := isVague(err)
+	if l.err != nil && (!l.vague || vague) {
 		return
+	}
+	if vague && l.said != "" {
+		err, vague = l.said, false
 	}
 	if err == nil {
 		err = fmt.Errorf("%s closed the connection (was it restarted, or has the topic moved to another broker?)", l.address)
-		if l.said != "" {
-			err = l.said
-		}
 	}
-	l.err = err
+	l.err, l.vague = err, vague
 	l.cancel()
 }
 
-func (l *link) failure() error {
+// reason returns why the link has ended, in the words of the library.
+func (l *link) reason() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err == nil {
-		return errClosed
-	}
-	return l.explain(l.err)
+	return cmp.Or(l.err, errClosed)
 }
+
+// failure returns why the link has ended, in plain words.
+func (l *link) failure() error { return l.explain(l.reason()) }
 
 // hangUp closes the client. The library waits for answers, on a dead line until its timeout: nobody waits for that longer
 // than goodbye.

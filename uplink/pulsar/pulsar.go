@@ -151,10 +151,40 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 	}
 	if err != nil {
 		l.fail(err)
+		err = l.reason()
 		l.hangUp()
+		if errors.Is(err, errEnded) {
+			return nil, c.terminated(ctx, env)
+		}
 		return nil, l.explainOf(topic, err)
 	}
+	context.AfterFunc(l.ctx, s.giveUp)
 	return far, nil
+}
+
+// terminated returns which topic of a session is terminated: a consumer hears that one is, and a producer which.
+func (c *Config) terminated(ctx context.Context, env uplink.Env) error {
+	l, err := c.connect(ctx, env)
+	if err != nil {
+		return err
+	}
+	defer l.hangUp()
+	err = l.do(ctx, func() error {
+		for _, topic := range []string{l.topic, l.cursor} {
+			part, err := l.partition(topic, "")
+			if err != nil {
+				return err
+			}
+			p, err := l.client.CreateProducer(pulsar.ProducerOptions{Topic: part, MaxReconnectToBroker: new(uint)})
+			if err == nil {
+				p.Close()
+			} else if isTerminated(err) {
+				return l.explainOf(part, err)
+			}
+		}
+		return errEnded
+	})
+	return l.explain(err)
 }
 
 // open makes the producer of what is not exactly_once.

@@ -202,6 +202,9 @@ func (s *session) publish(ctx context.Context, m *message) error {
 	s.dropped = false
 	s.aloft[m] = struct{}{}
 	s.flying.Unlock()
+	if s.ctx.Err() != nil { // giveUp may have come before it
+		return s.failure()
+	}
 	done := func(id pulsar.MessageID, _ *pulsar.ProducerMessage, err error) { s.landed(m, id, err) }
 	for i := range out {
 		s.producer.SendAsync(ctx, &out[i], done)
@@ -278,6 +281,23 @@ func (s *session) landed(m *message, id pulsar.MessageID, err error) {
 		m.report(m.recs[i].ID.Seq, uplink.Outcome{Verdict: uplink.Ack, Repeat: repeat})
 	}
 	s.landLocked(m)
+}
+
+// giveUp says of what is in flight where the link ends that nobody knows what became of it: the Runner has nothing more to send,
+// perhaps, and would wait for an answer. An answer that comes after that counts for nothing.
+func (s *session) giveUp() {
+	s.flying.Lock()
+	defer s.flying.Unlock()
+	if s.closed {
+		return
+	}
+	o := uplink.Outcome{Err: s.failure()}
+	for m := range s.aloft {
+		for i := range m.recs {
+			m.report(m.recs[i].ID.Seq, o)
+		}
+		s.landLocked(m)
+	}
 }
 
 func (s *session) storedNew() bool {
