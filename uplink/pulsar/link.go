@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/pulsar-client-go/pulsar"
@@ -25,6 +26,7 @@ const (
 	dialTimeout      = 5 * time.Second
 	operationTimeout = 5 * time.Second
 	goodbye          = 800 * time.Millisecond // bound of what hangUp waits for
+	lastReceipts     = 50 * time.Millisecond  // for a closed connection to give out what it had read
 )
 
 // link is one client of the library, what ended it, and where it leads.
@@ -37,7 +39,8 @@ type link struct {
 	calls   sync.WaitGroup  // of the library, that know no context
 	ctx     context.Context //nolint:containedctx // ends with the link, and every Send with it
 	cancel  context.CancelFunc
-	cuts    chan int // records in each batch that the library has closed
+	cuts    chan int     // records in each batch that the library has closed
+	most    atomic.Int32 // bytes that the broker takes in a message, as it says when it is connected; 0 for not yet
 
 	mu    sync.Mutex // guards the fields below
 	err   error
@@ -230,13 +233,18 @@ func (l *link) reason() error {
 func (l *link) failure() error { return l.explain(l.reason()) }
 
 // hangUp closes the client. The library waits for answers, on a dead line until its timeout: nobody waits for that longer
-// than goodbye.
+// than goodbye. Where the connection is closed already it waits for none, and fails what is in flight while the connection may still be
+// giving out receipts that it had read before: the two do not know of each other (failPendingMessages and ReceivedSendReceipt).
 func (l *link) hangUp() {
+	broken := l.ctx.Err() != nil && !errors.Is(l.reason(), errClosed)
 	l.fail(errClosed)
 	done := make(chan struct{})
 	l.links.Go(func() {
 		defer close(done)
 		l.calls.Wait()
+		if broken {
+			time.Sleep(lastReceipts)
+		}
 		l.client.Close()
 	})
 	select {

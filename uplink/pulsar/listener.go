@@ -9,9 +9,9 @@ import (
 	"edgegateway/uplink"
 )
 
-// listener takes the library's log, for four lines of it: where a broker refuses a message or the sign-in, or says that a topic has
-// ended, the library says so there and nowhere else, and the message is never called back; and when it closes a batch. The rest the
-// Runner says in one line.
+// listener takes the library's log, for five lines of it: where a broker refuses a message or the sign-in, or says that a topic has
+// ended, the library says so there and nowhere else, and the message is never called back; when it closes a batch, and how
+// large a message may be. The rest the Runner says in one line.
 type listener struct{ link *link }
 
 // The lines that it listens for, and what a broker says in answer to the first command.
@@ -21,6 +21,7 @@ const (
 	noCommand    = "Received invalid command type"
 	endOfTopic   = "REACHED_END_OF_TOPIC"
 	batchClosed  = "BatchBuilder flush: messages: "
+	largest      = "Got MaxMessageSize from handshake response:"
 )
 
 // refusal is what a broker said of a message, as CODE: TEXT.
@@ -53,13 +54,20 @@ func (l listener) Warnf(format string, values ...any)  { l.hear(format, values) 
 
 // Debug implements log.Logger.
 func (l listener) Debug(args ...any) {
-	if len(args) != 2 || args[0] != batchClosed {
+	if len(args) != 2 {
 		return
 	}
-	if n, ok := args[1].(uint); ok {
-		select {
-		case l.link.cuts <- int(n):
-		default: // nobody waits for it
+	switch args[0] {
+	case batchClosed:
+		if n, ok := args[1].(uint); ok {
+			select {
+			case l.link.cuts <- int(n):
+			default: // nobody waits for it
+			}
+		}
+	case largest:
+		if n, ok := args[1].(int32); ok {
+			l.link.most.Store(n)
 		}
 	}
 }

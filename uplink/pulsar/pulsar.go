@@ -133,7 +133,7 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 	if err != nil {
 		return nil, err
 	}
-	s := &session{link: l, env: env, pack: max(c.Pack, 1), aloft: map[*message]struct{}{}, exact: env.Promise.Delivery == uplink.ExactlyOnce}
+	s := &session{link: l, env: env, pack: max(c.Pack, 1), aloft: map[*message]struct{}{}, exact: env.Promise.Delivery == uplink.ExactlyOnce, claims: &c.claims}
 	s.ordered = s.exact || env.Promise.Delivery == uplink.EffectivelyOnce
 	s.batching = s.pack == 1
 	topic := s.topic // what is opened may find a partition of it, also after its time is up
@@ -146,8 +146,13 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 		far = e
 		return e.open()
 	})
-	if err == nil && c.Admin != "" {
+	switch {
+	case err != nil:
+	case c.Admin != "":
+		s.whole, s.sized = true, true
 		err = c.checkTopic(ctx, s)
+	case s.ordered:
+		err = s.measureFirst(ctx)
 	}
 	if err != nil {
 		l.fail(err)
