@@ -49,8 +49,8 @@ func isRefused(err error) bool {
 	return strings.Contains(err.Error(), "MaxMessageSize") // where it is the batch or the metadata, the error is one that has no name
 }
 
-func isTerminated(err error) bool {
-	return errors.Is(err, pulsar.ErrTopicTerminated) || says(err, "TopicTerminated", "terminated")
+func terminated(topic string) error {
+	return uplink.Config(fmt.Errorf("topic %s is terminated and takes nothing more (want another topic)", topic))
 }
 
 // says reports whether an error has one of the broker's words. The library keeps the codes in the text only.
@@ -86,8 +86,8 @@ func (l *link) plain(topic string, err error) error {
 			"or the gateway started again)", l.address, roomOfBatch)
 	case errors.Is(err, errEnded):
 		return config("topic %s or %s is terminated and takes nothing more (want another topic)", l.topic, l.cursor)
-	case isTerminated(err):
-		return config("topic %s is terminated and takes nothing more (want another topic)", topic)
+	case errors.Is(err, pulsar.ErrTopicTerminated), says(err, "TopicTerminated", "terminated"):
+		return terminated(topic)
 	case says(err, "Exceed maximum message size"):
 		return fmt.Errorf("%s refuses a message as too large (the setting maxMessageSize of the broker, the namespace or the topic)", l.address)
 	case errors.Is(err, pulsar.ErrProducerFenced), says(err, "ProducerFenced"):

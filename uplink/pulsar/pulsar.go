@@ -167,29 +167,34 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 	return far, nil
 }
 
-// terminated returns which topic of a session is terminated: a consumer hears that one is, and a producer which.
+// terminated says which of a session's two topics is terminated, of which it has heard that one is. A producer is told, unless the broker
+// looks first for one that has the topic to itself; nobody has the cursor's.
 func (c *Config) terminated(ctx context.Context, env uplink.Env) error {
 	l, err := c.connect(ctx, env)
 	if err != nil {
 		return err
 	}
 	defer l.hangUp()
+	answer := make(chan error, 1)
 	err = l.do(ctx, func() error {
-		for _, topic := range []string{l.topic, l.cursor} {
-			part, err := l.partition(topic, "")
-			if err != nil {
-				return err
-			}
-			p, err := l.client.CreateProducer(pulsar.ProducerOptions{Topic: part, MaxReconnectToBroker: new(uint)})
-			if err == nil {
-				p.Close()
-			} else if isTerminated(err) {
-				return l.explainOf(part, err)
-			}
+		data, err := l.partition(l.topic, "")
+		if err != nil {
+			return err
 		}
-		return errEnded
+		cursor, err := l.partition(l.cursor, "")
+		if err != nil {
+			return err
+		}
+		if _, err = l.noteProducer(cursor); err != nil {
+			return l.explainOf(cursor, err)
+		}
+		answer <- terminated(data)
+		return nil
 	})
-	return l.explain(err)
+	if err != nil {
+		return l.explain(err)
+	}
+	return <-answer
 }
 
 // open makes the producer of what is not exactly_once.
