@@ -209,7 +209,7 @@ func (l *link) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	vague := isVague(err)
-	if l.err != nil && (!l.vague || vague) {
+	if l.err != nil && (!l.vague || vague || errors.Is(err, errClosed)) {
 		return
 	}
 	if vague && l.said != "" {
