@@ -83,10 +83,10 @@ func uplinksSection(list []uplinkView) g.Node {
 	return g.Map(list, func(u uplinkView) g.Node {
 		return h.Article(
 			h.Header(h.H3(g.Text(u.Name)), kind(u.Driver+" ← "+u.Stream), pill(u.Level, g.Text(u.State))),
+			note("hint", u.Promise),
 			note("trouble", u.Error),
 			g.If(u.Limit != "", note("trouble warning", "It "+u.Limit+".")),
 			h.Dl(
-				figure("", "Promise", u.Promise),
 				row("", "Last confirmation", lastAck(u.LastAck)),
 				row("", "Confirmed", g.Text(u.Acked+" "), h.I(g.Text(u.Rate+"/s"))),
 				g.If(u.Next.isSet(), row("", "Next try", g.Text("in "), until(u.Next))),

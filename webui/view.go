@@ -251,12 +251,12 @@ func viewUplink(u *control.Uplink, now time.Time) uplinkView {
 	return v
 }
 
-// promiseText says in words what is promised of a stream's records: exactly once, in order.
+// promiseText says in words what is promised of a stream's records: Each record exactly once, in order.
 func promiseText(delivery, order string) string {
 	if delivery == "" {
 		return ""
 	}
-	text := strings.ReplaceAll(delivery, "_", " ")
+	text := "Each record " + strings.ReplaceAll(delivery, "_", " ")
 	switch order {
 	case "key":
 		return text + ", in order by key"

@@ -50,7 +50,7 @@ func (b *Broker) connect(cl *mochi.Client, p *packets.Packet) (packets.Code, err
 	}
 	c := &client{
 		mq: cl, conn: nc, access: rights, v5: v5, since: time.Now(),
-		window: make(chan struct{}, b.config.ReceiveMaximum), established: make(chan struct{}),
+		window: make(chan struct{}, b.config.ReceiveMaximum), established: make(chan struct{}), gone: make(chan struct{}),
 	}
 	if nc.receiveMaximum > 0 {
 		c.sending = make(chan struct{}, nc.receiveMaximum)
@@ -74,14 +74,21 @@ func (b *Broker) connect(cl *mochi.Client, p *packets.Packet) (packets.Code, err
 func (b *Broker) takeUp(c *client, clean bool, busy packets.Code) (packets.Code, error) {
 	c.ctx, c.cancel = context.WithCancel(b.ctx)
 	s := c.session
-	s.takeUp(c, clean)
+	defer func() {
+		if c.conn.client == nil { // ended will not know of c
+			c.cancel()
+			close(c.gone)
+		}
+	}()
+	if err := s.takeUp(c, clean); err != nil {
+		return busy, err
+	}
 	if w, ok := b.wills.remove(s.id); ok && clean { // the session it belonged to ends here
 		b.publishWill(c.ctx, w)
 	}
 	if names := s.names(); clean && len(names) > 0 {
 		// Before CONNACK: afterwards the client uses the packet ids for something new.
 		if err := b.forget(c.ctx, names); err != nil {
-			c.cancel()
 			b.outcome(err)
 			return busy, err
 		}
@@ -157,6 +164,7 @@ func (b *Broker) ended(nc *conn, err error) {
 		s.current = nil
 	}
 	s.mu.Unlock()
+	close(c.gone)
 	if c.will != nil && !errors.Is(c.mq.StopCause(), packets.CodeDisconnect) && b.ctx.Err() == nil {
 		if c.will.delay > 0 && last {
 			b.wills.add(s.id, *c.will)

@@ -23,6 +23,7 @@ type client struct {
 	since   time.Time
 	ctx     context.Context //nolint:containedctx // ends with the connection; mochi's hooks carry none
 	cancel  context.CancelFunc
+	gone    chan struct{} // closed when mochi has let go of the connection and the broker has cleaned up after it
 	// window holds one token for each publish that waits for its commit.
 	window chan struct{}
 	// established is closed when CONNACK and everything sent again have been written; deliveries wait for it.
@@ -125,9 +126,10 @@ func (s *session) orphan() {
 	}
 }
 
-// takeUp makes c the session's connection and waits until the last one can change nothing any more. A clean start is not
-// told of what was before.
-func (s *session) takeUp(c *client, clean bool) {
+// takeUp makes c the session's connection, ends the last one, and waits until that can change nothing any more: mochi finds what
+// an old connection leaves by the client id alone, and would take it from the new one. A clean start is not told of what was
+// before. An error means that the broker stops.
+func (s *session) takeUp(c *client, clean bool) error {
 	s.mu.Lock()
 	old := s.current
 	s.current = c
@@ -136,10 +138,16 @@ func (s *session) takeUp(c *client, clean bool) {
 	}
 	s.mu.Unlock()
 	if old != nil {
-		old.cancel()
+		old.cut(packets.ErrSessionTakenOver)
+		select {
+		case <-old.gone:
+		case <-c.ctx.Done():
+			return c.ctx.Err()
+		}
 	}
 	s.putting.Lock()
 	defer s.putting.Unlock()
+	return nil
 }
 
 // write sends p to the client; an error means that the connection is gone, which its own goroutine sees.

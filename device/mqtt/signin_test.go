@@ -3,6 +3,7 @@ package mqtt_test
 import (
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -186,5 +187,21 @@ func TestAPortThatIsTakenIsToldInOneLine(t *testing.T) {
 	want := "listen " + c.Listen + ": address already in use (is another broker running?"
 	if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("Open() = %v, want %q…", err, want)
+	}
+}
+
+// mochi takes a client out of its index by the client id when its connection has ended, which can be after the next
+// connection with that id stands there: it would get nothing.
+func TestAClientThatTakesItsSessionOverGetsDeliveries(t *testing.T) {
+	b := start(t, config(t), newSink().auto(t, 0))
+	pub := signIn(t, b.Addr(), options{id: "pub"})
+	for i := range 300 {
+		sub := signIn(t, b.Addr(), options{id: "sub", version: byte(4 + i%2)}) // while the one before is still connected
+		sub.subscribe(1, 0, "dev/x")
+		pub.publish("dev/x", strconv.Itoa(i), 1, uint16(i+1), 0)
+		pub.wantAck(puback, uint16(i+1), 0)
+		if got := sub.wantDelivery().payload; got != strconv.Itoa(i) {
+			t.Fatalf("connection %d got %q", i, got)
+		}
 	}
 }

@@ -55,9 +55,9 @@ func (p *plant) gather() control.Status {
 			{Name: "readings", Lane: "default", Records: stored},
 		},
 		Uplinks: []control.Uplink{
-			{Name: "control-room", Driver: "nats", Stream: "alarms", State: control.Sending, Since: ago(40 * time.Hour), LastAck: ago(47 * time.Minute), Acked: 1_204},
-			{Name: "control-room", Driver: "nats", Stream: "readings", State: control.Sending, Since: ago(40 * time.Hour), LastAck: ago(800 * time.Millisecond), Acked: stored - 18_000_000},
-			{Name: "head-office", Driver: "kafka", Stream: "readings", State: control.Sending, Since: ago(6 * time.Hour), LastAck: ago(900 * time.Millisecond), Acked: stored - 18_000_000},
+			{Name: "control-room", Driver: "nats", Stream: "alarms", Delivery: "at_least_once", Order: "key", State: control.Sending, Since: ago(40 * time.Hour), LastAck: ago(47 * time.Minute), Acked: 1_204},
+			{Name: "control-room", Driver: "nats", Stream: "readings", Delivery: "effectively_once", Order: "strict", State: control.Sending, Since: ago(40 * time.Hour), LastAck: ago(800 * time.Millisecond), Acked: stored - 18_000_000},
+			{Name: "head-office", Driver: "kafka", Stream: "readings", Delivery: "exactly_once", Order: "strict", State: control.Sending, Since: ago(6 * time.Hour), LastAck: ago(900 * time.Millisecond), Acked: stored - 18_000_000},
 		},
 		Lanes: []control.Lane{
 			{Name: "alarms", State: control.LaneOK, Epoch: 1, Bytes: 1_400_000, MaxBytes: 64 << 20, Segments: 1, Commits: 1_190},

@@ -141,25 +141,35 @@ func (c *Config) openBatches(ctx context.Context, env uplink.Env, l *link, strea
 
 // Send implements uplink.Session. What stands behind a record that the server would refuse is not sent: the cursor would pass it.
 func (s *batchSession) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
-	s.mu.Lock()
-	s.sending = true
-	s.mu.Unlock()
+	s.setSending()
 	refused, err := s.fill(ctx, recs, report)
+	if err = s.sent(err); err == nil && refused != nil {
+		refused()
+	}
+	return err
+}
+
+func (s *batchSession) setSending() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sending = true
+}
+
+// sent commits what Send has put into the open batch, or returns why the session has ended meanwhile: that was left to Send to say.
+func (s *batchSession) sent(err error) error {
 	s.mu.Lock()
 	s.sending = false
+	dead := s.isDead()
 	var c *commit
-	if err == nil {
+	if err == nil && !dead {
 		c = s.takeLocked()
 	}
 	s.mu.Unlock()
 	switch {
 	case c != nil:
-		err = s.sendCommit(c)
-	case err == nil && s.isDead():
-		err = s.failure()
-	}
-	if err == nil && refused != nil {
-		refused()
+		return s.sendCommit(c)
+	case err == nil && dead:
+		return s.failure()
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package nats_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -111,6 +112,23 @@ func far(t *testing.T, s uplink.Session) uplink.FarCursor {
 		t.Fatalf("%T keeps no far cursor", s)
 	}
 	return r.Far()
+}
+
+// Without a record on its way to be committed nobody but Send can say that the session has ended.
+func TestASessionThatEndsAsSendReturnsSaysSo(t *testing.T) {
+	server := rig.NATS(t, rig.NATSOptions{})
+	makeStream(t, server.Addr, atomic("ends"))
+	reported := 0
+	why := errors.New("gone")
+	s := open(t, exactlyOnce(at(server.Addr, "ends")))
+	err := nats.SendAsItEnds(t.Context(), s, records(1, 5), func(uint64, uplink.Outcome) { reported++ }, why)
+	if err == nil && reported == 0 {
+		t.Error("Send returned nil and nothing was reported: the runner would wait")
+	}
+	s.Close()
+	if n := len(read(t, server.Addr, "ends")); n != 0 {
+		t.Errorf("%d records were committed by a session that had ended", n)
+	}
 }
 
 func TestTheOlderOfTwoGatewaysWithOneIDIsFenced(t *testing.T) {

@@ -56,6 +56,15 @@ func Answer(s uplink.Session, subject, data string) {
 	s.(*batchSession).answer(&nats.Msg{Subject: subject, Data: []byte(data)})
 }
 
+// SendAsItEnds sends with a session of exactly_once that ends after the last record was written and before Send returns.
+func SendAsItEnds(ctx context.Context, s uplink.Session, recs []uplink.Record, report func(uint64, uplink.Outcome), why error) error {
+	b := s.(*batchSession)
+	b.setSending()
+	_, err := b.fill(ctx, recs, report)
+	b.fail(why)
+	return b.sent(err)
+}
+
 // WithoutIDs is the uplink as it would be if the stream could not tell a repeat: the negative control of effectively_once.
 type WithoutIDs struct{ *Config }
 

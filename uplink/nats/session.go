@@ -116,7 +116,10 @@ func (s *session) enlist(ctx context.Context, recs []uplink.Record, report func(
 			s.next++
 		}
 		s.mu.Unlock()
-		if n > 0 {
+		switch {
+		case n > 0 && s.isDead(): // perhaps before they were there, and nobody has reported them
+			return 0, 0, s.failure()
+		case n > 0:
 			return number, n, nil
 		}
 		select {
