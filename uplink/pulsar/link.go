@@ -26,6 +26,7 @@ const (
 	dialTimeout      = 5 * time.Second
 	operationTimeout = 5 * time.Second
 	goodbye          = 800 * time.Millisecond // bound of what hangUp waits for
+	lastWord         = 200 * time.Millisecond // for what the library says when its own time is up, which is more than that it is up
 	lastReceipts     = 50 * time.Millisecond  // for a closed connection to give out what it had read
 )
 
@@ -157,6 +158,13 @@ func (l *link) do(ctx context.Context, calls func() error) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			select {
+			case err := <-done:
+				return err
+			case <-time.After(lastWord):
+			}
+		}
 		return fmt.Errorf("%s does not answer in time (is it up, and does a firewall let the gateway through?): %w", l.address, ctx.Err())
 	case <-l.ctx.Done():
 		return l.reason()
