@@ -1,6 +1,7 @@
 package pulsar
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,27 @@ var errRepeat = errors.New("repeat")
 // errCut is why one of effectively_once ends at a batch that the library has not sent as one message.
 var errCut = errors.New("cut")
 
+// errEnded is why a link ends whose broker has said to a consumer that nothing more will come: the library takes that for nonsense,
+// and closes the connection.
+var errEnded = errors.New("end of topic")
+
+// isVague reports whether an error says no more than that something has ended, or that nothing came. It follows from what another
+// error says better, or from nothing that anybody knows.
+func isVague(err error) bool {
+	if e, ok := errors.AsType[*explained](err); ok {
+		err = e.cause
+	}
+	return err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		says(err, "connection closed", "connection error", "connection was closed", "unable register listener", "unable add consumer handler",
+			"already been closed", "ConsumerClosed", "request timed out")
+}
+
+// explained is an error in plain words.
+type explained struct{ plain, cause error }
+
+func (e *explained) Error() string { return e.plain.Error() }
+func (e *explained) Unwrap() error { return e.plain }
+
 // isRefused reports whether a message will never be taken.
 func isRefused(err error) bool {
 	for _, refusal := range []error{pulsar.ErrMessageTooLarge, pulsar.ErrMetaTooLarge, pulsar.ErrInvalidMessage, pulsar.ErrFailAddToBatch} {
@@ -25,6 +47,10 @@ func isRefused(err error) bool {
 		}
 	}
 	return strings.Contains(err.Error(), "MaxMessageSize") // where it is the batch or the metadata, the error is one that has no name
+}
+
+func terminated(topic string) error {
+	return uplink.Config(fmt.Errorf("topic %s is terminated and takes nothing more (want another topic)", topic))
 }
 
 // says reports whether an error has one of the broker's words. The library keeps the codes in the text only.
@@ -41,11 +67,16 @@ func says(err error, words ...string) bool {
 // explain puts an error into plain words.
 func (l *link) explain(err error) error { return l.explainOf(l.topic, err) }
 
-// explainOf puts an error that is about a topic into plain words. The order matters: the broker wraps one word in another.
+// explainOf puts an error that is about a topic into plain words, once.
 func (l *link) explainOf(topic string, err error) error {
-	if err == nil || uplink.IsConfig(err) || errors.Is(err, errClosed) {
+	if _, ok := errors.AsType[*explained](err); ok || err == nil || uplink.IsConfig(err) || errors.Is(err, errClosed) {
 		return err
 	}
+	return &explained{l.plain(topic, err), err}
+}
+
+// plain returns an error in plain words. The order matters: the broker wraps one word in another.
+func (l *link) plain(topic string, err error) error {
 	config := func(format string, args ...any) error { return uplink.Config(fmt.Errorf(format, args...)) }
 	switch {
 	case errors.Is(err, errRepeat):
@@ -53,8 +84,10 @@ func (l *link) explainOf(topic string, err error) error {
 	case errors.Is(err, errCut):
 		return config("%s takes less in one message than it did before (was its setting maxMessageSize lowered? want at least %d bytes, "+
 			"or the gateway started again)", l.address, roomOfBatch)
+	case errors.Is(err, errEnded):
+		return config("topic %s or %s is terminated and takes nothing more (want another topic)", l.topic, l.cursor)
 	case errors.Is(err, pulsar.ErrTopicTerminated), says(err, "TopicTerminated", "terminated"):
-		return config("topic %s is terminated and takes nothing more (want another topic)", topic)
+		return terminated(topic)
 	case says(err, "Exceed maximum message size"):
 		return fmt.Errorf("%s refuses a message as too large (the setting maxMessageSize of the broker, the namespace or the topic)", l.address)
 	case errors.Is(err, pulsar.ErrProducerFenced), says(err, "ProducerFenced"):

@@ -188,7 +188,7 @@ func (s *exactSession) Far() uplink.FarCursor { return s.far.At }
 func (s *exactSession) Reset(ctx context.Context, to uplink.FarCursor) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	return s.do(ctx, func() error {
+	return s.explain(s.do(ctx, func() error {
 		if err := s.drain(ctx); err != nil {
 			return s.failure()
 		}
@@ -208,8 +208,8 @@ func (s *exactSession) Reset(ctx context.Context, to uplink.FarCursor) error {
 			return nil
 		}
 		s.generation, s.begun = next.Generation, false
-		return s.explain(s.rename())
-	})
+		return s.rename()
+	}))
 }
 
 // behind reports whether a cursor may become the other one with sequence ids that grow.

@@ -30,7 +30,7 @@ func run(t *testing.T, driver uplink.Driver, log *uplinktest.Log, choice uplink.
 		Choice: func() (c uplink.Choice) { c, choice = choice, ""; return c },
 		Timing: uplink.Timing{
 			RetryMin: 10 * time.Millisecond, RetryMax: 50 * time.Millisecond, ConfigMin: 10 * time.Millisecond, ConfigMax: 50 * time.Millisecond,
-			Drain: time.Second,
+			Drain: time.Second, Stall: time.Hour, // a session says itself that it has ended
 		},
 	})
 	ctx, cancel := context.WithCancel(t.Context())

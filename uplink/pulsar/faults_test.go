@@ -218,17 +218,23 @@ func TestATopicThatIsTerminatedInMidFlowHoldsTheRecords(t *testing.T) {
 		g.send(50)
 		must(t, b.Admin(http.MethodPost, "persistent/public/default/"+topic+"/terminate", nil))
 		g.append(20)
-		if delivery == uplink.ExactlyOnce {
-			// Known to fall short: the broker ends what reads the topic's last message as well, and the text says that the connection was closed, or
-			// that the topic may have moved. The records are held all the same.
-			g.says("topic ")
-		} else if s := g.says("is terminated"); !s.Config {
+		if s := g.says("topic persistent://public/default/" + topic + " is terminated"); !s.Config {
 			t.Errorf("Status = %+v, want an error that a person must mend", s)
 		}
 		g.stop()
 		if n := g.log.Settled(); n != 50 || len(g.log.Letters()) > 0 {
 			t.Errorf("%d records have an outcome, %v are dead letters; want 50 and none", n, g.log.Letters())
 		}
+	}
+}
+
+func TestACursorTopicThatIsTerminatedIsNamed(t *testing.T) {
+	b := broker()
+	g := run(t, promised{at(b.Addr, "ends"), uplink.ExactlyOnce}, uplinktest.NewLog(), "")
+	g.send(50)
+	must(t, b.Admin(http.MethodPost, "persistent/public/default/ends-cursor/terminate", nil))
+	if s := g.says("topic persistent://public/default/ends-cursor is terminated"); !s.Config {
+		t.Errorf("Status = %+v, want an error that a person must mend", s)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/pulsar-client-go/pulsar"
@@ -25,6 +26,8 @@ const (
 	dialTimeout      = 5 * time.Second
 	operationTimeout = 5 * time.Second
 	goodbye          = 800 * time.Millisecond // bound of what hangUp waits for
+	lastWord         = 200 * time.Millisecond // for what the library says when its own time is up, which is more than that it is up
+	lastReceipts     = 50 * time.Millisecond  // for a closed connection to give out what it had read
 )
 
 // link is one client of the library, what ended it, and where it leads.
@@ -37,10 +40,12 @@ type link struct {
 	calls   sync.WaitGroup  // of the library, that know no context
 	ctx     context.Context //nolint:containedctx // ends with the link, and every Send with it
 	cancel  context.CancelFunc
-	cuts    chan int // records in each batch that the library has closed
+	cuts    chan int     // records in each batch that the library has closed
+	most    atomic.Int32 // bytes that the broker takes in a message, as it says when it is connected; 0 for not yet
 
-	mu  sync.Mutex // guards the fields below
-	err error
+	mu    sync.Mutex // guards the fields below
+	err   error
+	vague bool // err says no more than that something has ended
 	// said is the last refusal of a message that the broker has sent, and refused is told of one that is final.
 	said    refusal
 	refused func(refusal)
@@ -153,9 +158,16 @@ func (l *link) do(ctx context.Context, calls func() error) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			select {
+			case err := <-done:
+				return err
+			case <-time.After(lastWord):
+			}
+		}
 		return fmt.Errorf("%s does not answer in time (is it up, and does a firewall let the gateway through?): %w", l.address, ctx.Err())
 	case <-l.ctx.Done():
-		return l.failure()
+		return l.reason()
 	}
 }
 
@@ -199,40 +211,48 @@ func (l *link) lost() backoff.Policy {
 	return backoff.NewDefaultBackoff()
 }
 
-// fail ends the link; the first reason counts.
+// fail ends the link. The first reason counts; but one that only says that something has ended gives way to one that says why, for
+// of what a broker does to a topic the library hears from all who use it, in any order.
 func (l *link) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil {
+	vague := isVague(err)
+	if l.err != nil && (!l.vague || vague || errors.Is(err, errClosed)) {
 		return
+	}
+	if vague && l.said != "" {
+		err, vague = l.said, false
 	}
 	if err == nil {
 		err = fmt.Errorf("%s closed the connection (was it restarted, or has the topic moved to another broker?)", l.address)
-		if l.said != "" {
-			err = l.said
-		}
 	}
-	l.err = err
+	l.err, l.vague = err, vague
 	l.cancel()
 }
 
-func (l *link) failure() error {
+// reason returns why the link has ended, in the words of the library.
+func (l *link) reason() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err == nil {
-		return errClosed
-	}
-	return l.explain(l.err)
+	return cmp.Or(l.err, errClosed)
 }
 
+// failure returns why the link has ended, in plain words.
+func (l *link) failure() error { return l.explain(l.reason()) }
+
 // hangUp closes the client. The library waits for answers, on a dead line until its timeout: nobody waits for that longer
-// than goodbye.
+// than goodbye. Where the connection is closed already it waits for none, and fails what is in flight while the connection may still be
+// giving out receipts that it had read before: the two do not know of each other (failPendingMessages and ReceivedSendReceipt).
 func (l *link) hangUp() {
+	broken := l.ctx.Err() != nil && !errors.Is(l.reason(), errClosed)
 	l.fail(errClosed)
 	done := make(chan struct{})
 	l.links.Go(func() {
 		defer close(done)
 		l.calls.Wait()
+		if broken {
+			time.Sleep(lastReceipts)
+		}
 		l.client.Close()
 	})
 	select {

@@ -40,11 +40,12 @@ type mark struct{ After, To place }
 // claims is what this instance of the gateway knows of its claims. It outlives the sessions, so that an instance which lost a
 // topic to another one does not take it back at its next try: the two would fence each other for ever.
 type claims struct {
-	mu       sync.Mutex      // guards the fields below
-	instance string          // its name in claims; a new one with each start
-	held     map[string]bool // topics it has claimed
-	lost     map[string]bool // those that another instance has claimed after it, whatever became of their notes
-	probed   map[string]bool // topics that drop repeats; whether a batch is too large for them
+	mu       sync.Mutex          // guards the fields below
+	instance string              // its name in claims; a new one with each start
+	held     map[string]bool     // topics it has claimed
+	lost     map[string]bool     // those that another instance has claimed after it, whatever became of their notes
+	probed   map[string]bool     // topics that drop repeats; whether a batch is too large for them
+	sizes    map[string]measured // what topics took
 }
 
 func (c *claims) of(topic string) (instance string, held, lost bool) {
@@ -82,6 +83,21 @@ func (c *claims) hasProbed(topic string, small bool) {
 		c.probed = map[string]bool{}
 	}
 	c.probed[topic] = small
+}
+
+func (c *claims) measured(topic string) measured {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sizes[topic]
+}
+
+func (c *claims) note(topic string, m measured) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sizes == nil {
+		c.sizes = map[string]measured{}
+	}
+	c.sizes[topic] = m
 }
 
 // notes is the cursor topic of one session.
@@ -213,10 +229,14 @@ func (l *link) again(p pulsar.Producer, topic string, n note) error {
 	seq := p.LastSequenceID()
 	id, err := l.write(p, n, &seq)
 	if err == nil && id.LedgerID() >= 0 {
-		err = uplink.Config(fmt.Errorf("%s stores a message that comes again a second time: it has just done so in topic %s "+
-			"(want deduplication enabled for the namespace, or brokerDeduplicationEnabled=true on the brokers; or delivery: at_least_once)", l.address, topic))
+		err = l.storesRepeats(topic)
 	}
 	return err
+}
+
+func (l *link) storesRepeats(topic string) error {
+	return uplink.Config(fmt.Errorf("%s stores a message that comes again a second time: it has just done so in topic %s "+
+		"(want deduplication enabled for the namespace, or brokerDeduplicationEnabled=true on the brokers; or delivery: at_least_once)", l.address, topic))
 }
 
 // write writes a note and returns where it stands.

@@ -133,7 +133,7 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 	if err != nil {
 		return nil, err
 	}
-	s := &session{link: l, env: env, pack: max(c.Pack, 1), aloft: map[*message]struct{}{}, exact: env.Promise.Delivery == uplink.ExactlyOnce}
+	s := &session{link: l, env: env, pack: max(c.Pack, 1), aloft: map[*message]struct{}{}, exact: env.Promise.Delivery == uplink.ExactlyOnce, claims: &c.claims}
 	s.ordered = s.exact || env.Promise.Delivery == uplink.EffectivelyOnce
 	s.batching = s.pack == 1
 	topic := s.topic // what is opened may find a partition of it, also after its time is up
@@ -146,15 +146,55 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 		far = e
 		return e.open()
 	})
-	if err == nil && c.Admin != "" {
+	switch {
+	case err != nil:
+	case c.Admin != "":
+		s.whole, s.sized = true, true
 		err = c.checkTopic(ctx, s)
+	case s.ordered:
+		err = s.measureFirst(ctx)
 	}
 	if err != nil {
 		l.fail(err)
+		err = l.reason()
 		l.hangUp()
+		if errors.Is(err, errEnded) {
+			return nil, c.terminated(ctx, env)
+		}
 		return nil, l.explainOf(topic, err)
 	}
+	context.AfterFunc(l.ctx, s.giveUp)
 	return far, nil
+}
+
+// terminated says which of a session's two topics is terminated, of which it has heard that one is. A producer is told, unless the broker
+// looks first for one that has the topic to itself; nobody has the cursor's.
+func (c *Config) terminated(ctx context.Context, env uplink.Env) error {
+	l, err := c.connect(ctx, env)
+	if err != nil {
+		return err
+	}
+	defer l.hangUp()
+	answer := make(chan error, 1)
+	err = l.do(ctx, func() error {
+		data, err := l.partition(l.topic, "")
+		if err != nil {
+			return err
+		}
+		cursor, err := l.partition(l.cursor, "")
+		if err != nil {
+			return err
+		}
+		if _, err = l.noteProducer(cursor); err != nil {
+			return l.explainOf(cursor, err)
+		}
+		answer <- terminated(data)
+		return nil
+	})
+	if err != nil {
+		return l.explain(err)
+	}
+	return <-answer
 }
 
 // open makes the producer of what is not exactly_once.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/apache/pulsar-client-go/pulsar"
 
+	"edgegateway/pipeline"
 	"edgegateway/uplink"
 )
 
@@ -39,25 +40,31 @@ type session struct {
 	batching bool // the library puts records together
 	// generation is part of the producer's name.
 	generation uint64
+	claims     *claims
 	flushing   sync.WaitGroup // calls of the producer that may not run beside its Close
 
-	sending sync.Mutex    // held by Send and Reset, Close waits for it; guards the fields below
-	begun   bool          // something new was confirmed, so the broker has nothing of what follows
-	doubt   int           // with effectively_once, until then: how many records are tried next
-	proven  int           // bytes of the largest record, or pack, that was confirmed
-	full    bool          // a batch was confirmed that is as large as any
-	uncut   int           // records of the batch that the library has not closed yet
-	flushed chan struct{} // closed when all up to it is confirmed
+	sending sync.Mutex        // held by Send and Reset, Close waits for it; guards the fields below
+	begun   bool              // something new was confirmed, so the broker has nothing of what follows
+	doubt   int               // with effectively_once, until then: how many records are tried next
+	known   pipeline.RecordID // of the first one that was confirmed when it had begun
+	heavy   int               // bytes that went alone since then
+	sized   bool              // the topic need not be measured
+	whole   bool              // the topic takes a batch, whatever is in it; until then what was confirmed proves nothing
+	proven  int               // bytes of the largest record, or pack, that was confirmed
+	full    bool              // a batch was confirmed that is as large as any
+	uncut   int               // records of the batch that the library has not closed yet
+	flushed chan struct{}     // closed when all up to it is confirmed
 
-	flying  sync.Mutex            // guards the fields below
-	aloft   map[*message]struct{} // messages without a receipt
-	fresh   bool                  // the broker has stored something, and not taken it for a repeat
-	dropped bool                  // the last message was refused for good
-	idle    chan struct{}
-	closed  bool
-	top     uint64           // last sequence that was confirmed
-	newest  pulsar.MessageID // where it is
-	before  pulsar.MessageID // the last message that is not in one entry with it
+	flying    sync.Mutex            // guards the fields below
+	aloft     map[*message]struct{} // messages without a receipt
+	fresh     bool                  // the broker has stored something, and not taken it for a repeat
+	dropped   bool                  // the last message was refused for good
+	measuring bool                  // noise is on its way, and nothing else
+	idle      chan struct{}
+	closed    bool
+	top       uint64           // last sequence that was confirmed
+	newest    pulsar.MessageID // where it is
+	before    pulsar.MessageID // the last message that is not in one entry with it
 }
 
 // message is what the broker stores at once: one record, a pack, or a batch.
@@ -133,7 +140,11 @@ func (s *session) unproven(size int) bool { return s.ordered && size > max(small
 
 // prove notes what the broker has taken. A limit of the topic counts what is left after compression, and of two records of one size
 // that may be ten times as much for the second: so what is larger than a batch stays unproven.
-func (s *session) prove(size int) { s.proven = max(s.proven, min(size, batchBytes)) }
+func (s *session) prove(size int) {
+	if s.whole {
+		s.proven = max(s.proven, min(size, batchBytes))
+	}
+}
 
 // mustWait reports whether nothing else may be in flight with what goes next.
 func (s *session) mustWait(recs []uplink.Record, bytes int) bool {
@@ -154,6 +165,12 @@ func (s *session) sendChunk(ctx context.Context, recs []uplink.Record, bytes int
 	if alone {
 		if err := s.drain(ctx); err != nil {
 			return err
+		}
+		if s.begun && !s.sized && s.heavy >= fullBatch {
+			if err := s.measure(ctx, s.known); err != nil {
+				return err
+			}
+			alone = s.mustWait(recs, bytes)
 		}
 	}
 	if together := s.pack > 1 || s.batching; together && !s.inDoubt() {
@@ -177,11 +194,12 @@ func (s *session) sendChunk(ctx context.Context, recs []uplink.Record, bytes int
 	if s.wasDropped() {
 		return nil // it is the last record of recs, and says nothing of what the broker takes
 	}
-	if s.exact || s.storedNew() {
-		s.begun = true
+	if !s.begun && (s.exact || s.storedNew()) {
+		s.begun, s.known = true, recs[0].ID
 	}
+	s.heavy += bytes
 	s.doubt = min(2*max(s.doubt, 1), batchRecords)
-	s.full = s.full || bytes >= fullBatch
+	s.full = s.full || s.whole && bytes >= fullBatch
 	for i := range recs {
 		s.prove(len(recs[i].JSON))
 	}
@@ -202,6 +220,9 @@ func (s *session) publish(ctx context.Context, m *message) error {
 	s.dropped = false
 	s.aloft[m] = struct{}{}
 	s.flying.Unlock()
+	if s.ctx.Err() != nil { // giveUp may have come before it
+		return s.failure()
+	}
 	done := func(id pulsar.MessageID, _ *pulsar.ProducerMessage, err error) { s.landed(m, id, err) }
 	for i := range out {
 		s.producer.SendAsync(ctx, &out[i], done)
@@ -280,6 +301,23 @@ func (s *session) landed(m *message, id pulsar.MessageID, err error) {
 	s.landLocked(m)
 }
 
+// giveUp says of what is in flight where the link ends that nobody knows what became of it: the Runner has nothing more to send,
+// perhaps, and would wait for an answer. An answer that comes after that counts for nothing.
+func (s *session) giveUp() {
+	s.flying.Lock()
+	defer s.flying.Unlock()
+	if s.closed {
+		return
+	}
+	o := uplink.Outcome{Err: s.failure()}
+	for m := range s.aloft {
+		for i := range m.recs {
+			m.report(m.recs[i].ID.Seq, o)
+		}
+		s.landLocked(m)
+	}
+}
+
 func (s *session) storedNew() bool {
 	s.flying.Lock()
 	defer s.flying.Unlock()
@@ -338,6 +376,11 @@ func (s *session) wasDropped() bool {
 func (s *session) refused(said refusal) {
 	if said.isSize() {
 		s.flying.Lock()
+		if s.ordered && s.isLessThanABatch() {
+			s.flying.Unlock()
+			s.tooNarrow()
+			return
+		}
 		sure := len(s.aloft) == 1
 		for m := range s.aloft {
 			if !s.closed {
