@@ -21,6 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"edgegateway/control"
 	"edgegateway/test/rig"
 )
 
@@ -62,8 +63,12 @@ func renews(t *testing.T, s *site, of secret) {
 	if of.two {
 		second = 2
 		of.knows(1, 2)
+		before := s.g.gather().Uplinks[0].Since
 		of.save(2)
-		eventually(t, "the change is noticed", func() bool { return strings.Contains(s.logs.String(), "credentials have changed") })
+		eventually(t, "a session begins anew", func() bool {
+			u := s.g.gather().Uplinks[0]
+			return u.State == control.Sending && !u.Since.Equal(before)
+		})
 		flows()
 		of.knows(2)
 		flows()
