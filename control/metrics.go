@@ -119,7 +119,8 @@ func (e exposition) uplink(u *Uplink) {
 	e.gauge("uplink_last_ack_timestamp_seconds", "When the far broker last confirmed a record, as seconds since 1970; 0 if never.", unixSeconds(u.LastAck), labels...)
 	e.gauge("uplink_dead_letters", "Records refused for good and kept.", float64(u.DeadLetters), labels...)
 	e.gauge("uplink_held_records", "Records refused for now, and those that wait behind them, while others go on.", float64(u.Held), labels...)
-	e.gauge("uplink_in_doubt_seconds", "For how long the oldest record is on its way of which it is not known whether the far broker has it; 0 for none.", u.InDoubt.Seconds(), labels...)
+	e.gauge("uplink_in_doubt_seconds", "For how long the oldest record is on its way of which it is not known whether the far broker has it; 0 for none.",
+		u.InDoubt.Seconds(), labels...)
 	for _, f := range u.Figures {
 		emit := e.gauge
 		if f.IsCounter() {

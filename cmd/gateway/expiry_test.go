@@ -67,7 +67,9 @@ func TestTheEndOfCredentialsIsWarnedOfThirtyDaysAhead(t *testing.T) {
 		t.Fatal("no form at /set-up")
 	}
 	password := "a long enough password"
-	answer, err := client.PostForm(page+"/set-up", url.Values{"token": {form[1]}, "code": {s.g.page.Load().SetupCode()}, "password": {password}, "again": {password}})
+	answer, err := client.PostForm(page+"/set-up", url.Values{
+		"token": {form[1]}, "code": {s.g.page.Load().SetupCode()}, "password": {password}, "again": {password},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

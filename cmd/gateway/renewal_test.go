@@ -21,6 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"edgegateway/control"
 	"edgegateway/test/rig"
 )
 
@@ -62,8 +63,12 @@ func renews(t *testing.T, s *site, of secret) {
 	if of.two {
 		second = 2
 		of.knows(1, 2)
+		before := s.g.gather().Uplinks[0].Since
 		of.save(2)
-		eventually(t, "the change is noticed", func() bool { return strings.Contains(s.logs.String(), "credentials have changed") })
+		eventually(t, "a session begins anew", func() bool {
+			u := s.g.gather().Uplinks[0]
+			return u.State == control.Sending && !u.Since.Equal(before)
+		})
 		flows()
 		of.knows(2)
 		flows()
@@ -81,7 +86,8 @@ func renews(t *testing.T, s *site, of secret) {
 	eventually(t, "all have arrived", func() bool { return s.g.gather().Uplinks[0].Backlog.Records == 0 })
 	status := s.g.gather()
 	if u := status.Uplinks[0]; u.Acked != uint64(n) || u.DeadLetters != 0 || u.Error != "" || status.Streams[0].Dropped != 0 {
-		t.Errorf("%d records are confirmed, %d refused, %d dropped, error %q; want all %d and no error", u.Acked, u.DeadLetters, status.Streams[0].Dropped, u.Error, n)
+		t.Errorf("%d records are confirmed, %d refused, %d dropped, error %q; want all %d and no error",
+			u.Acked, u.DeadLetters, status.Streams[0].Dropped, u.Error, n)
 	}
 	stored := of.stored()
 	slices.Sort(stored)
@@ -208,7 +214,9 @@ func TestRenewedKafkaToken(t *testing.T) {
 	}
 	s := newSite(t, "")
 	renews(t, s, secret{
-		uplink: fmt.Sprintf("{driver: kafka, brokers: [%q], topic: edge, sasl: oauthbearer, token_file: %s}", server.At["SASL"], filepath.Join(s.dir, "token")), two: true,
+		uplink: fmt.Sprintf("{driver: kafka, brokers: [%q], topic: edge, sasl: oauthbearer, token_file: %s}",
+			server.At["SASL"], filepath.Join(s.dir, "token")),
+		two: true,
 		save: func(g int) {
 			s.save("token", []byte(webToken(`{"alg":"none"}`, map[string]any{"sub": "gw", "iat": time.Now().Unix(), "exp": ends(g).Unix()}, nil)))
 		},
@@ -386,6 +394,7 @@ func (o *natsOperator) settings(generations ...int) string {
 // credentials are the content of a creds_file.
 func (o *natsOperator) credentials(generation int, end time.Time) []byte {
 	user := o.users[generation]
-	return fmt.Appendf(nil, "-----BEGIN NATS USER JWT-----\n%s\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n%s\n------END USER NKEY SEED------\n",
+	return fmt.Appendf(nil, "-----BEGIN NATS USER JWT-----\n%s\n------END NATS USER JWT------\n\n"+
+		"-----BEGIN USER NKEY SEED-----\n%s\n------END USER NKEY SEED------\n",
 		o.sign(o.account, user, end, map[string]any{"type": "user", "subs": -1, "data": -1, "payload": -1}), seed(o.t, user))
 }

@@ -173,11 +173,22 @@ func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 // SetSettings gives a server others at its next start, in the place of those a test has given it.
 func (s *Server) SetSettings(settings string) { s.rewrite(settings) }
 
-// Reload gives a server that can change its settings while it runs others in the place of those a test has given it.
+// Reload gives a server that can change its settings while it runs others in the place of those a test has given it, and waits until it
+// has taken them.
 func (s *Server) Reload(settings string) {
 	s.tb.Helper()
+	reloads := func() int {
+		text, _ := os.ReadFile(filepath.Join(s.dir, "server.log")) // it is there, or nothing was reloaded
+		return bytes.Count(text, []byte("Reloaded server configuration"))
+	}
+	before := reloads()
 	s.rewrite(settings)
 	s.signal(syscall.SIGHUP)
+	for deadline := time.Now().Add(20 * time.Second); reloads() == before; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.tb.Fatalf("%s does not take new settings:\n%s", s.name, s.logTail())
+		}
+	}
 }
 
 func (s *Server) signal(sig syscall.Signal) {

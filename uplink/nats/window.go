@@ -30,10 +30,12 @@ func checkWindow(cfg *jetstream.StreamConfig) error {
 
 var (
 	duplicateWindow = uplink.Metric{
-		Name: "nats_duplicate_window_seconds", Help: "How long the stream recognizes a record that comes again. What has been in doubt for longer may be stored twice.",
+		Name: "nats_duplicate_window_seconds",
+		Help: "How long the stream recognizes a record that comes again. What has been in doubt for longer may be stored twice.",
 	}
 	lateRepeats = uplink.Metric{
-		Name: "nats_late_repeats_total", Help: "Records that came again, or may have, later than the duplicate window, and so may be stored twice, since the start.",
+		Name: "nats_late_repeats_total",
+		Help: "Records that came again, or may have, later than the duplicate window, and so may be stored twice, since the start.",
 	}
 )
 
