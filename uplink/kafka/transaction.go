@@ -37,7 +37,8 @@ type transaction struct {
 	bytes int
 	count int // of records
 	sent  []sent
-	open  atomic.Int32 // records without an answer
+	open  atomic.Int32  // records without an answer
+	ended time.Duration // how long the answer to its commit took
 
 	mu      sync.Mutex       // guards the fields below, which the client's promises fill
 	refused map[uint64]error // records that stood in a refused batch
@@ -339,7 +340,7 @@ func (s *exact) commit(tx *transaction, last uplink.FarCursor) {
 		s.tx, s.failed = nil, errors.New("the transaction was aborted, for a batch in it was refused")
 		s.giveBack()
 	default:
-		s.tx, s.committed, s.single, s.unsettled = nil, time.Now(), tx.count == 1, s.took < settleTime
+		s.tx, s.committed, s.single, s.unsettled = nil, time.Now(), tx.count == 1, tx.ended < settleTime
 		s.pace.Took(tx.bytes, time.Since(tx.begun))
 		s.pace.Held(tx.bytes, s.quota.take())
 		s.pump()
@@ -399,9 +400,11 @@ func (s *exact) end(tx *transaction, last uplink.FarCursor) (refused map[uint64]
 	if s.hooks.committing != nil {
 		s.hooks.committing()
 	}
+	asked := time.Now()
 	if err := s.client.EndTransaction(s.ctx, kgo.TryCommit); err != nil {
 		return nil, err
 	}
+	tx.ended = time.Since(asked)
 	if s.hooks.committed != nil {
 		s.hooks.committed()
 	}
