@@ -51,9 +51,11 @@ var owners = []string{
 	"device/mqtt: (*guard).handle", // guard.Close waits
 	"uplink: (*LiveFirst).Run",
 	"uplink: (*Runner).session",
-	"uplink/kafka: (*exact).launch", // exact.Close waits
+	"uplink/kafka: (*Config).openExact", // exact.Close waits
+	"uplink/kafka: (*exact).launch",     // exact.Close waits
 	"uplink/kafka: (*exact).look",
 	"uplink/kafka: (*exact).open", // exact.Close waits
+	"uplink/kafka: (*exact).pump", // exact.Close waits
 	"uplink/kafka: (*link).ask",
 	"uplink/kafka: (*session).launch",       // session.Close waits
 	"uplink/nats: (*batchSession).answer",   // ends with the session's context
