@@ -127,7 +127,7 @@ func (f *flight) read(reading context.Context, records, bytes int) ([]wal.Record
 }
 
 // readMost is how many records are read at once.
-const readMost = 4 * handOver
+const readMost = handOver
 
 // readLog reads into the room of the last batch: nothing of that is needed any more.
 func (f *flight) readLog(ctx context.Context, records, bytes int) (batch []wal.Record, err error) {

@@ -302,7 +302,7 @@ func (r *Runner) waits(by *string, reason string) {
 }
 
 // handOver is how many records are encoded and handed to the driver at once: it has them on their way while the next are encoded.
-const handOver = 512
+const handOver = 2048
 
 // allow waits until some of a batch may be sent and returns how many; none where the session ends or something else is to be done.
 func (f *flight) allow(reading context.Context, batch []wal.Record) int {

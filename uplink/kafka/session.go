@@ -105,7 +105,7 @@ func (l *link) Copies() {}
 func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
 	load := s.prepare(ctx, recs)
 	for out := load.out; len(out) > 0; {
-		limit, err := s.wait(ctx)
+		limit, err := s.wait(ctx, out)
 		if err != nil {
 			return err
 		}
@@ -144,8 +144,13 @@ func (s *session) prepare(ctx context.Context, recs []uplink.Record) *load {
 	return load
 }
 
-// wait waits until another chunk may go, and returns how large it may be.
-func (s *session) wait(ctx context.Context) (limit int, err error) {
+// wait waits until another chunk may go, and returns how large it may be. There may be less to send than that, and then as much as
+// there is must fit: a window that is never used does not grow.
+func (s *session) wait(ctx context.Context, out []outgoing) (limit int, err error) {
+	left := 0
+	for i := range out {
+		left += int(out[i].size)
+	}
 	for {
 		s.mu.Lock()
 		window := s.pace.Bytes(flightBytes)
@@ -153,7 +158,7 @@ func (s *session) wait(ctx context.Context) (limit int, err error) {
 		if !s.each {
 			limit = max(window/flightChunks, min(window, batchBytes))
 		}
-		free := s.chunks == 0 || !s.each && !s.broken.Load() && s.bytes+limit <= window && s.up < flightRecords
+		free := s.chunks == 0 || !s.each && !s.broken.Load() && s.bytes+min(limit, left) <= window && s.up < flightRecords
 		s.mu.Unlock()
 		if free {
 			return limit, err

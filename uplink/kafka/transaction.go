@@ -28,6 +28,7 @@ const (
 // clientRecords is how many records of a transaction the client has at a time, about, and aheadRecords how many are made ready beside it.
 const (
 	clientRecords = 6144
+	partRecords   = 512
 	aheadRecords  = 12_288
 )
 
@@ -45,7 +46,7 @@ type transaction struct {
 	err     error            // the first other failure
 }
 
-// part is what came with one Send and was not produced yet.
+// part is some of what came with one Send and was not produced yet, partRecords at most: the room of each is given back as a whole.
 type part struct {
 	load   *load
 	out    []outgoing
@@ -104,9 +105,18 @@ func (tx *transaction) faults() (refused map[uint64]error, err error) {
 // Send implements uplink.Session. It does not wait for a commit: the next records are made ready while that goes on, as many as
 // aheadRecords.
 func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
-	load, large, err := s.prepare(ctx, recs)
-	if err != nil {
-		return s.explain(err)
+	var parts []part
+	var large *outgoing
+	for len(recs) > 0 && large == nil {
+		n := min(len(recs), partRecords)
+		var load *load
+		var err error
+		if load, large, err = s.prepare(ctx, recs[:n]); err != nil {
+			return s.explain(err)
+		}
+		if recs = recs[n:]; len(load.out) > 0 {
+			parts = append(parts, part{load, load.out, report})
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,23 +129,23 @@ func (s *exact) Send(ctx context.Context, recs []uplink.Record, report func(uint
 	s.round++
 	s.stopTimer()
 	idle := s.tx == nil && !s.committing && len(s.waiting) == 0
-	if len(load.out) > 0 {
-		s.waiting = append(s.waiting, part{load, load.out, report})
-		s.ahead += len(load.out)
+	s.waiting = append(s.waiting, parts...)
+	for _, p := range parts {
+		s.ahead += len(p.out)
 	}
 	switch { // the Runner waits: it looks for a refused record, or for a dead letter's turn
 	case large != nil: // the far cursor must not pass it yet
 		report(large.seq, uplink.Outcome{Verdict: uplink.Drop, Err: large.err})
 		s.hurry = true
-	case s.single && idle && len(load.out) == 1 && time.Since(s.committed) < transactionIdle/10:
+	case s.single && idle && s.ahead == 1 && time.Since(s.committed) < transactionIdle/10:
 		s.hurry = true
 	}
 	s.pump()
 	for s.ahead > aheadRecords && s.failed == nil {
+		var err error
 		s.mu.Unlock()
 		select {
 		case <-s.room:
-			err = nil
 		case <-ctx.Done():
 			err = ctx.Err()
 		case <-s.ctx.Done():
