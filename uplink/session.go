@@ -21,7 +21,11 @@ func (r *Runner) session(ctx context.Context) ending {
 	open, cancel := context.WithTimeout(ctx, r.cfg.Timing.Open)
 	defer cancel()
 	r.begin()
-	far, err := r.cfg.Driver.Open(open, r.cfg.Env)
+	env := r.cfg.Env
+	if p, ok := r.cfg.Cursor.(Position); ok {
+		env.Acked, _ = p.Position()
+	}
+	far, err := r.cfg.Driver.Open(open, env)
 	if err != nil {
 		return ending{err: err}
 	}

@@ -24,6 +24,7 @@ type Env struct {
 	Uplink  string // name in the config
 	Driver  string // kind of uplink; dead letters bear it
 	Promise Promise
+	Acked   uint64 // as a session opens: up to here each record has its outcome, and the log may have it no more; 0 where that is not known
 	// Slowed is told by sessions what bounds of the far side make them wait, for Status.Limit, and "" when they do not any more.
 	// It may be nil, and never blocks.
 	Slowed func(reason string)

@@ -115,7 +115,7 @@ func (s *exact) open(ctx context.Context, c *Config, env uplink.Env) (err error)
 		return err
 	}
 	s.cursorAt = s.findCursor(v.ends)
-	if err := s.nothingHangs(ctx, producer, v); err != nil {
+	if err := s.nothingHangs(ctx, producer, v, env.Acked); err != nil {
 		return err
 	}
 	s.far, err = s.readCursor(ctx, v)

@@ -2,42 +2,53 @@ package kafka
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"edgegateway/uplink"
 )
 
 // nothingHangs makes sure that no transaction of an earlier session is open in a partition that we write. After a crash of a broker
-// its coordinator may hold one for ended while the partition does not, and our next commit would make its records visible:
-// they would be doubled (measured: after three of eight crashes). What mends it is a transaction of ours in that partition that is aborted.
-func (s *exact) nothingHangs(ctx context.Context, producer int64, v *survey) error {
+// its coordinator may hold one for ended while a partition does not: the broker has answered the commit, and as it starts again it forgets
+// to write the markers, in some partitions or in all (measured: after three of eight crashes). Our next commit would make the records there
+// visible, and they would be doubled; to abort them loses what was confirmed. So it is ended first, the way that it was decided.
+func (s *exact) nothingHangs(ctx context.Context, producer int64, v *survey, acked uint64) error {
 	for _, repair := range []bool{true, false} {
 		open, err := s.hanging(ctx, producer, v)
 		if err != nil || len(open) == 0 {
 			return err
 		}
-		if repair {
-			if err := s.mayAbort(ctx, producer, open, v); err != nil {
-				return err
-			}
-			if err := s.abortIn(ctx, open); err != nil {
-				return fmt.Errorf("end the open transaction in %v: %w", open, s.explain(err))
-			}
-			s.log.Warn("a transaction that hung was ended", "partitions", fmt.Sprint(open))
-			if err := s.lookAgain(ctx, v); err != nil {
-				return err
-			}
-			continue
+		if !repair {
+			return fmt.Errorf("a transaction that a crash of a broker left open hangs in %v, and records in it would be doubled "+
+				"(want it ended there: kafka-transactions.sh; the gateway tries again by itself)", open)
 		}
-		return fmt.Errorf("a transaction that a crash of a broker left open hangs in %v, and records in it would be doubled "+
-			"(want it ended there: kafka-transactions.sh abort; the gateway tries again by itself)", open)
+		cursor, committed, err := s.wasCommitted(ctx, producer, open, v, acked)
+		if err != nil {
+			return err
+		}
+		if committed {
+			err = s.commitIn(ctx, open, cursor)
+		} else {
+			err = s.abortIn(ctx, open)
+		}
+		if err != nil {
+			return fmt.Errorf("end the open transaction in %v: %w", open, s.explain(err))
+		}
+		s.log.Warn("a transaction that hung was ended", "partitions", fmt.Sprint(open), "committed", committed)
+		if err := s.lookAgain(ctx, v); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -152,30 +163,91 @@ func (s *exact) openOf(ctx context.Context, producer int64, places []place) (ope
 	return open, known && answered == len(places)
 }
 
-// mayAbort says why what hangs must not be aborted: the far cursor is beyond it, so its transaction was committed and only the
-// marker in this partition is missing. To abort it would lose its records.
-func (s *exact) mayAbort(ctx context.Context, producer int64, open []place, v *survey) error {
-	if slices.Contains(open, s.cursorAt) {
-		return nil // the cursor hangs with the records, and goes with them
-	}
-	far, err := s.readCursor(ctx, v)
+// wasCommitted tells whether what hangs belongs to a transaction that was committed, and the far cursor that it has moved. It was if the
+// cursor stands in the log of the gateway, which has had the broker's answer; if the far cursor counts records in it; or if other records
+// of it are visible. All of these have their answers then, for the commit comes behind them. Otherwise nobody counts on it.
+func (s *exact) wasCommitted(ctx context.Context, producer int64, open []place, v *survey, acked uint64) (to uplink.FarCursor, committed bool, err error) {
+	far, err := s.decidedCursor(ctx, v)
 	if err != nil {
-		return err
+		return to, false, err
 	}
+	if !slices.Contains(open, s.cursorAt) {
+		counted, err := s.anyOpen(ctx, producer, open, v, func(at uplink.FarCursor) bool { return at.Epoch == far.Epoch && at.Seq > 0 && at.Seq <= far.Seq })
+		return far, counted, err
+	}
+	to, err = s.openCursor(ctx, producer, v)
+	if err != nil || to == far || to == (uplink.FarCursor{}) {
+		return to, false, err
+	}
+	if to.Epoch == s.epoch && to.Seq <= acked {
+		return to, true, nil
+	}
+	visible, err := s.anyVisible(ctx, producer, open, v, far)
+	return to, visible, err
+}
+
+// decidedCursor returns the newest cursor of ours that is committed, without what is not decided.
+func (s *exact) decidedCursor(ctx context.Context, v *survey) (uplink.FarCursor, error) {
+	below := *v
+	below.ends = maps.Clone(v.ends)
+	below.ends[s.cursorAt] = min(v.ends[s.cursorAt], v.decided[s.cursorAt])
+	return s.readCursor(ctx, &below)
+}
+
+// openCursor returns the last cursor of ours that hangs.
+func (s *exact) openCursor(ctx context.Context, producer int64, v *survey) (at uplink.FarCursor, err error) {
+	err = s.read(ctx, s.cursorAt, v.decided[s.cursorAt], v.ends[s.cursorAt], kgo.ReadUncommitted(), func(r *kgo.Record) error {
+		var value cursorValue
+		if r.ProducerID == producer && string(r.Key) == s.key && json.Unmarshal(r.Value, &value) == nil {
+			at = uplink.FarCursor(value)
+		}
+		return nil
+	})
+	return at, err
+}
+
+// anyOpen tells whether one of our records that hang is such.
+func (s *exact) anyOpen(ctx context.Context, producer int64, open []place, v *survey, is func(uplink.FarCursor) bool) (found bool, err error) {
 	for _, p := range open {
 		err := s.read(ctx, p, v.decided[p], v.ends[p], kgo.ReadUncommitted(), func(r *kgo.Record) error {
-			at := recordCursor(r)
-			if r.ProducerID != producer || at.Epoch != far.Epoch || at.Seq == 0 || at.Seq > far.Seq {
-				return nil
-			}
-			return uplink.Config(fmt.Errorf("a crash of a broker left records in %v undecided, from offset %d, that the far cursor %v counts as stored "+
-				"(want their transaction committed there by hand: to abort it would lose them)", p, r.Offset, far))
+			found = found || r.ProducerID == producer && is(recordCursor(r))
+			return nil
 		})
-		if err != nil {
-			return err
+		if found || err != nil {
+			return found, err
 		}
 	}
-	return nil
+	return false, nil
+}
+
+// anyVisible tells whether a record of ours beyond the far cursor is visible, in a partition in which nothing hangs. It looks back from
+// the end until a record of ours says that those before it are older.
+func (s *exact) anyVisible(ctx context.Context, producer int64, open []place, v *survey, far uplink.FarCursor) (found bool, err error) {
+	begins, err := s.offsets(s.admin.ListStartOffsets(ctx, s.topic))
+	if err != nil {
+		return false, err
+	}
+	for p, begin := range begins {
+		if slices.Contains(open, p) {
+			continue
+		}
+		end := min(v.ends[p], v.decided[p])
+		for window, older := int64(2000), false; begin < end && !found && !older; window *= 10 {
+			from := max(begin, end-window)
+			err := s.read(ctx, p, from, end, kgo.ReadCommitted(), func(r *kgo.Record) error {
+				if at := recordCursor(r); r.ProducerID == producer && at.Seq > 0 {
+					newer := at.Epoch > far.Epoch || at.Epoch == far.Epoch && at.Seq > far.Seq
+					found, older = found || newer, older || !newer
+				}
+				return nil
+			})
+			if err != nil {
+				return false, err
+			}
+			older = older || from == begin
+		}
+	}
+	return found, nil
 }
 
 // recordCursor returns the cursor behind a record of ours, by its headers.
@@ -208,6 +280,66 @@ func (s *exact) abortIn(ctx context.Context, places []place) error {
 	for _, e := range []error{err, flushed, ended} {
 		if e != nil {
 			return e
+		}
+	}
+	return nil
+}
+
+// commitIn commits what hangs in each place: a transaction of ours that has the places, and nothing in them but the cursor, writes its
+// marker there, and that ends the one that hangs as well.
+func (s *exact) commitIn(ctx context.Context, places []place, to uplink.FarCursor) error {
+	if err := s.client.BeginTransaction(); err != nil {
+		return err
+	}
+	tx := &transaction{}
+	s.put(tx, s.cursorRecord(to))
+	if err := s.client.Flush(ctx); err != nil {
+		return err
+	}
+	if _, err := tx.faults(); err != nil {
+		return err
+	}
+	if err := s.addPlaces(ctx, places); err != nil {
+		return err
+	}
+	return s.client.EndTransaction(ctx, kgo.TryCommit)
+}
+
+// addPlaces adds partitions to the transaction that is open, without a record in them.
+func (s *exact) addPlaces(ctx context.Context, places []place) error {
+	producer, epoch, err := s.client.ProducerID(ctx)
+	if err != nil {
+		return err
+	}
+	versions := kversion.Stable()
+	versions.SetMaxKeyVersion(int16(kmsg.AddPartitionsToTxn), 3) // later ones are for brokers among themselves
+	client, err := kgo.NewClient(append(slices.Clip(s.options), kgo.MaxVersions(versions))...)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	add := kmsg.NewPtrAddPartitionsToTxnRequest()
+	add.TransactionalID, add.ProducerID, add.ProducerEpoch = s.id, producer, epoch
+	for _, p := range places {
+		if p == s.cursorAt {
+			continue // its record has brought it in
+		}
+		of := kmsg.NewAddPartitionsToTxnRequestTopic()
+		of.Topic, of.Partitions = p.topic, []int32{p.partition}
+		add.Topics = append(add.Topics, of)
+	}
+	if len(add.Topics) == 0 {
+		return nil
+	}
+	answer, err := add.RequestWith(ctx, client)
+	if err != nil {
+		return err
+	}
+	for _, topic := range answer.Topics {
+		for _, p := range topic.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				return s.explainOf(topic.Topic, err)
+			}
 		}
 	}
 	return nil

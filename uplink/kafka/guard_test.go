@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ func TestATransactionThatHangsIsEndedBeforeAnythingIsCommitted(t *testing.T) {
 	s := open(t, server.Addr, "hangs")
 	wantAcks(t, send(t, s, records(1, 50)))
 	s.Close()
-	hang(t, server.Addr, "gw/gw1/line/far", "hangs-gw1", "51")
+	hang(t, server.Addr, "gw/gw1/line/far", "hangs-gw1", data(51))
 	if seen := seenNow(t, server.Addr, "hangs-gw1"); seen != 50 {
 		t.Fatalf("%d records are seen, want 50: nothing hangs", seen)
 	}
@@ -45,17 +46,89 @@ func TestATransactionThatHangsIsEndedBeforeAnythingIsCommitted(t *testing.T) {
 	if len(stored) != 100 {
 		t.Errorf("%d records are seen, want 100", len(stored))
 	}
-	hang(t, server.Addr, "gw/gw1/line/far", "hangs-gw1", "100") // the cursor counts it as stored
-	_, err := exactly(server.Addr, "hangs-gw1").Config.Open(t.Context(), exactEnv())
-	if err == nil || !uplink.IsConfig(err) || !strings.Contains(err.Error(), "to abort it would lose them") {
-		t.Errorf("Open = %v, want it refused: to abort what hangs would lose it", err)
+	hang(t, server.Addr, "gw/gw1/line/far", "hangs-gw1", data(100)) // the cursor counts it as stored
+	open(t, server.Addr, "hangs").Close()
+	if seen := seenNow(t, server.Addr, "hangs-gw1"); seen != 101 {
+		t.Errorf("%d records are seen, want 101: one hung that the cursor counts", seen)
 	}
+	t.Run("decided", func(t *testing.T) { hangsAsDecided(t, server.Addr) })
+}
+
+// hangsAsDecided has the cursor hang as well.
+func hangsAsDecided(t *testing.T, addr string) {
+	for _, test := range []struct {
+		name    string
+		acked   uint64
+		visible bool // the data was committed, and the cursor hangs alone
+		far     uint64
+		seen    int
+	}{
+		{"of which nobody has heard", 50, false, 50, 50},
+		{"that the broker has confirmed", 60, false, 60, 51},
+		{"of which the data is visible", 50, true, 60, 60},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			place := strings.ReplaceAll(test.name, " ", "-")
+			prepare(t, addr, place)
+			compact := "compact"
+			admin := kadm.NewClient(connect(t, addr))
+			if _, err := admin.CreateTopic(t.Context(), 1, 1, map[string]*string{"cleanup.policy": &compact}, place+"-gw1-cursors"); err != nil {
+				t.Fatal(err)
+			}
+			env := exactEnv()
+			env.Uplink, env.Acked = place, test.acked
+			s := openWith(t, exactly(addr, place+"-gw1"), env)
+			wantAcks(t, send(t, s, records(1, 50)))
+			s.Close()
+			id := "gw/gw1/line/" + place
+			if test.visible {
+				withoutCursor(t, addr, place, env, records(51, 60))
+			} else {
+				hang(t, addr, id, place+"-gw1", data(60))
+			}
+			hang(t, addr, id, place+"-gw1-cursors", kmsg.Record{Key: []byte("gw1/line/" + place), Value: []byte(`{"epoch":7,"seq":60}`)})
+			s = openWith(t, exactly(addr, place+"-gw1"), env)
+			if at := s.(uplink.Resumer).Far(); at.Seq != test.far {
+				t.Errorf("the far cursor is %v, want %d", at, test.far)
+			}
+			if seen := seenNow(t, addr, place+"-gw1"); seen != test.seen {
+				t.Errorf("%d records are seen, want %d", seen, test.seen)
+			}
+			wantAcks(t, send(t, s, records(test.far+1, 100)))
+			s.Close()
+			if seen := seenNow(t, addr, place+"-gw1"); seen != test.seen+100-int(test.far) {
+				t.Errorf("%d records are seen at the end, want %d", seen, test.seen+100-int(test.far))
+			}
+		})
+	}
+}
+
+// withoutCursor commits records and ends before the cursor is written.
+func withoutCursor(t *testing.T, addr, place string, env uplink.Env, recs []uplink.Record) {
+	t.Helper()
+	committed, goOn := make(chan struct{}), make(chan struct{})
+	driver := exactly(addr, place+"-gw1")
+	driver.Outside, driver.Committed = true, func() { close(committed); <-goOn }
+	s := openWith(t, driver, env)
+	if err := s.Send(t.Context(), recs, func(uint64, uplink.Outcome) {}); err != nil {
+		t.Fatal(err)
+	}
+	<-committed
+	time.AfterFunc(200*time.Millisecond, func() { close(goOn) }) // once Close has ended the client
+	s.Close()
 }
 
 const hanging = "hanging"
 
+// data is a record of the stream.
+func data(seq int) kmsg.Record {
+	return kmsg.Record{Key: []byte("k"), Value: []byte(hanging), Headers: []kmsg.Header{
+		{Key: "gw-epoch", Value: []byte("7")}, {Key: "gw-seq", Value: strconv.AppendInt(nil, int64(seq), 10)},
+	}}
+}
+
 // hang writes a transactional record to partition 0 while its coordinator knows of no transaction.
-func hang(t *testing.T, addr, id, topic, seq string) {
+func hang(t *testing.T, addr, id, topic string, record kmsg.Record) {
 	t.Helper()
 	c := connect(t, addr, kgo.MaxVersions(kversion.V3_6_0())) // newer requests begin a transaction by themselves
 	begin := kmsg.NewPtrInitProducerIDRequest()
@@ -69,9 +142,6 @@ func hang(t *testing.T, addr, id, topic, seq string) {
 		t.Fatalf("producer id: %v %+v", err, producer)
 	}
 	now := time.Now().UnixMilli()
-	record := kmsg.Record{Key: []byte("k"), Value: []byte(hanging), Headers: []kmsg.Header{
-		{Key: "gw-epoch", Value: []byte("7")}, {Key: "gw-seq", Value: []byte(seq)},
-	}}
 	record.Length = int32(len(record.AppendTo(nil)) - 1) // without its own first byte
 	batch := kmsg.RecordBatch{
 		PartitionLeaderEpoch: -1, Magic: 2, Attributes: 1 << 4, FirstTimestamp: now, MaxTimestamp: now,
