@@ -196,8 +196,10 @@ func (s *scene) goesOn() {
 			return
 		}
 		if <-done; s.acks.Load() > before {
-			s.state = s.log.Stats().State
-			return
+			// The last of the faults may come only now.
+			if s.state = s.log.Stats().State; s.state == wal.StateOK {
+				return
+			}
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -255,7 +255,7 @@ func (l *Log) commitWithoutLetters() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
-		l.inflight, l.pending = nil, slices.Concat(some, rest)
+		l.inflight, l.pending = nil, slices.Concat(some, l.pending) // which may have grown
 	}
 	l.stuck = slices.ContainsFunc(l.pending, func(it *item) bool { return it.change != nil })
 	return err
