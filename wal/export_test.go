@@ -19,10 +19,12 @@ import (
 // Disk stands between bbolt and its files and makes failures. bbolt has no seam for that but a field of its own.
 type Disk struct {
 	Full     atomic.Bool  // pages that were never written cannot be
+	Nothing  atomic.Bool  // no page can be written, as where each block of the disk is copied on a write
 	FailData atomic.Bool  // EIO for pages
 	FailMeta atomic.Bool  // EIO for meta pages
 	FailSync atomic.Bool  // the flush after the next write fails
 	Refused  atomic.Int64 // writes that failed
+	OnFull   func()       // called in a write for which there is no room, before it fails; nil for nothing
 }
 
 // writePath returns the field through which bbolt writes, and the file it writes to.
@@ -43,8 +45,11 @@ func (d *Disk) Under(o Options) Options {
 			meta := off < 2*pageSize
 			var cause error
 			switch {
-			case d.Full.Load() && end > high && !meta:
+			case d.Full.Load() && end > high && !meta, d.Nothing.Load():
 				cause = syscall.ENOSPC
+				if d.OnFull != nil {
+					d.OnFull()
+				}
 			case d.FailMeta.Load() && meta, d.FailData.Load() && !meta:
 				cause = syscall.EIO
 			}

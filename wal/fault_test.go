@@ -331,6 +331,40 @@ func fullDisk(t *testing.T, policy wal.Policy) {
 	expect(t, cursor(t, open(t, dir, wal.Options{}), "u", "s"), "s", 31, 31, 200_000)
 }
 
+// TestWhatComesWhileNothingCanBeWrittenIsNotForgotten has a cursor opened in each write that finds no room: of the commit, of the one for the
+// outcomes alone, and of the one without their dead letters.
+func TestWhatComesWhileNothingCanBeWrittenIsNotForgotten(t *testing.T) {
+	var disk wal.Disk
+	var l *wal.Log
+	opened := make(chan error, 100)
+	asked := 0
+	disk.OnFull = func() {
+		if asked == 10 {
+			return
+		}
+		asked++
+		name := fmt.Sprint("late", asked)
+		go func() {
+			_, err := l.Cursor(name, "s", wal.Oldest)
+			opened <- err
+		}()
+		time.Sleep(20 * time.Millisecond) // it is queued
+	}
+	l = open(t, t.TempDir(), disk.Under(wal.Options{}))
+	c := cursor(t, l, "u", "s")
+	must(t, put(t, l, batch("s", 1, 5, 100)))
+	recs := expect(t, c, "s", 1, 5, 100)
+	disk.Nothing.Store(true)
+	c.Drop(recs[0], "refused")
+	c.Done(recs[1:]...)
+	eventually(t, "ten writes without room", func() bool { return disk.Refused.Load() >= 10 })
+	disk.Nothing.Store(false)
+	for range 10 {
+		must(t, within(t, opened))
+	}
+	closeLog(t, l)
+}
+
 // TestWaitingForRoomIsQuiet has a cursor opened on a disk that takes nothing at all: the log tries now and then, not all the time.
 func TestWaitingForRoomIsQuiet(t *testing.T) {
 	dir := t.TempDir()
