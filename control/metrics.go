@@ -123,7 +123,7 @@ func (e exposition) uplink(u *Uplink) {
 		u.InDoubt.Seconds(), labels...)
 	for _, f := range u.Figures {
 		emit := e.gauge
-		if f.IsCounter() {
+		if f.Counter {
 			emit = e.counter
 		}
 		emit("uplink_"+f.Name, f.Help, f.Value, labels...)

@@ -13,7 +13,6 @@ import (
 
 	"edgegateway/control"
 	"edgegateway/device"
-	"edgegateway/uplink"
 )
 
 func metricsStatus() control.Status {
@@ -29,9 +28,9 @@ func metricsStatus() control.Status {
 		Uplinks: []control.Uplink{{
 			Name: "cloud\xff", Stream: "plant", State: control.Waiting, Acked: 1200, DeadLetters: 1,
 			LastAck: time.Unix(1_790_000_100, 500e6), Backlog: control.Backlog{Records: 4, Bytes: 400, Age: 90 * time.Second}, InDoubt: 7 * time.Second,
-			Figures: []uplink.Figure{
-				{Metric: uplink.Metric{Name: "nats_duplicate_window_seconds", Help: "A gauge of a driver."}, Value: 120},
-				{Metric: uplink.Metric{Name: "nats_late_repeats_total", Help: "A counter of a driver."}, Value: 3},
+			Figures: []control.Figure{
+				{Name: "nats_duplicate_window_seconds", Help: "A gauge of a driver.", Value: 120},
+				{Name: "nats_late_repeats_total", Help: "A counter of a driver.", Counter: true, Value: 3},
 			},
 		}},
 		Lanes: []control.Lane{{Name: "default", State: control.LaneFull, Epoch: 2, Bytes: 10, MaxBytes: 20, Segments: 1, FullIn: time.Minute, Commits: math.MaxUint32, Dropped: 5, Refused: 6, Held: 9, Written: 300, Flash: 400}},

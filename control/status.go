@@ -5,7 +5,6 @@ import (
 
 	"edgegateway/device"
 	"edgegateway/pipeline"
-	"edgegateway/uplink"
 )
 
 // Status is everything the page, the metrics and the commands show: one consistent picture, taken at Time. Slices are
@@ -168,7 +167,14 @@ type Uplink struct {
 	// InDoubt is for how long the oldest record is on its way of which it is not known whether the far broker has it; 0 for none.
 	InDoubt time.Duration
 	// Figures are the driver's own.
-	Figures []uplink.Figure
+	Figures []Figure
+}
+
+// Figure is a metric of a driver's own, shown as edge_gateway_uplink_NAME.
+type Figure struct {
+	Name, Help string
+	Counter    bool // it only grows
+	Value      float64
 }
 
 // LaneState is how a lane does, in one word.

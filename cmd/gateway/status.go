@@ -181,7 +181,9 @@ func (k *linkRun) status() control.Uplink {
 	s.Held, s.HeldFor = uint64(max(st.Held, 0)), st.HeldFor
 	lag, older := lag(runner, cursor)
 	s.Limit, s.Older = st.Limit, older
-	s.Figures = k.figures.List()
+	for _, f := range k.figures.List() {
+		s.Figures = append(s.Figures, control.Figure{Name: f.Name, Help: f.Help, Counter: f.IsCounter(), Value: f.Value})
+	}
 	if !st.InDoubt.IsZero() {
 		s.InDoubt = max(time.Since(st.InDoubt), 0)
 	}

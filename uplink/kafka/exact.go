@@ -33,7 +33,7 @@ type exact struct {
 	log         *slog.Logger
 	far         uplink.FarCursor // as it was at the start
 
-	running  sync.WaitGroup // the commit, and Open's question; Close waits for them
+	running  sync.WaitGroup // follow, the commit, settle, and Open's question; Close waits for them
 	room     chan struct{}  // to Send: less waits; holds one
 	answered chan struct{}  // to follow: the client has room; holds one
 
@@ -155,8 +155,8 @@ func (s *exact) Reset(ctx context.Context, to uplink.FarCursor) error {
 	return nil
 }
 
-// write moves the far cursor in a transaction of its own.
-func (s *exact) write(ctx context.Context, to uplink.FarCursor) error {
+// write moves the far cursor in a transaction of its own, which is committed in the places given, too.
+func (s *exact) write(ctx context.Context, to uplink.FarCursor, places ...place) error {
 	if err := s.client.BeginTransaction(); err != nil {
 		return err
 	}
@@ -166,6 +166,9 @@ func (s *exact) write(ctx context.Context, to uplink.FarCursor) error {
 		return err
 	}
 	if _, err := alone.faults(); err != nil {
+		return err
+	}
+	if err := s.addPlaces(ctx, places); err != nil {
 		return err
 	}
 	return s.client.EndTransaction(ctx, kgo.TryCommit)

@@ -38,7 +38,7 @@ func (s *exact) nothingHangs(ctx context.Context, producer int64, v *survey, ack
 			return err
 		}
 		if committed {
-			err = s.commitIn(ctx, open, cursor)
+			err = s.write(ctx, cursor, open...) // its marker ends what hangs there as well
 		} else {
 			err = s.abortIn(ctx, open)
 		}
@@ -172,7 +172,7 @@ func (s *exact) wasCommitted(ctx context.Context, producer int64, open []place, 
 		return to, false, err
 	}
 	if !slices.Contains(open, s.cursorAt) {
-		counted, err := s.anyOpen(ctx, producer, open, v, func(at uplink.FarCursor) bool { return at.Epoch == far.Epoch && at.Seq > 0 && at.Seq <= far.Seq })
+		counted, err := s.anyCounted(ctx, producer, open, v, far)
 		return far, counted, err
 	}
 	to, err = s.openCursor(ctx, producer, v)
@@ -206,11 +206,12 @@ func (s *exact) openCursor(ctx context.Context, producer int64, v *survey) (at u
 	return at, err
 }
 
-// anyOpen tells whether one of our records that hang is such.
-func (s *exact) anyOpen(ctx context.Context, producer int64, open []place, v *survey, is func(uplink.FarCursor) bool) (found bool, err error) {
+// anyCounted tells whether the far cursor counts one of our records that hang.
+func (s *exact) anyCounted(ctx context.Context, producer int64, open []place, v *survey, far uplink.FarCursor) (found bool, err error) {
 	for _, p := range open {
 		err := s.read(ctx, p, v.decided[p], v.ends[p], kgo.ReadUncommitted(), func(r *kgo.Record) error {
-			found = found || r.ProducerID == producer && is(recordCursor(r))
+			at := recordCursor(r)
+			found = found || r.ProducerID == producer && at.Epoch == far.Epoch && at.Seq > 0 && at.Seq <= far.Seq
 			return nil
 		})
 		if found || err != nil {
@@ -285,41 +286,9 @@ func (s *exact) abortIn(ctx context.Context, places []place) error {
 	return nil
 }
 
-// commitIn commits what hangs in each place: a transaction of ours that has the places, and nothing in them but the cursor, writes its
-// marker there, and that ends the one that hangs as well.
-func (s *exact) commitIn(ctx context.Context, places []place, to uplink.FarCursor) error {
-	if err := s.client.BeginTransaction(); err != nil {
-		return err
-	}
-	tx := &transaction{}
-	s.put(tx, s.cursorRecord(to))
-	if err := s.client.Flush(ctx); err != nil {
-		return err
-	}
-	if _, err := tx.faults(); err != nil {
-		return err
-	}
-	if err := s.addPlaces(ctx, places); err != nil {
-		return err
-	}
-	return s.client.EndTransaction(ctx, kgo.TryCommit)
-}
-
-// addPlaces adds partitions to the transaction that is open, without a record in them.
+// addPlaces adds partitions to the transaction that is open, without a record in them, so that it is ended there too.
 func (s *exact) addPlaces(ctx context.Context, places []place) error {
-	producer, epoch, err := s.client.ProducerID(ctx)
-	if err != nil {
-		return err
-	}
-	versions := kversion.Stable()
-	versions.SetMaxKeyVersion(int16(kmsg.AddPartitionsToTxn), 3) // later ones are for brokers among themselves
-	client, err := kgo.NewClient(append(slices.Clip(s.options), kgo.MaxVersions(versions))...)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
 	add := kmsg.NewPtrAddPartitionsToTxnRequest()
-	add.TransactionalID, add.ProducerID, add.ProducerEpoch = s.id, producer, epoch
 	for _, p := range places {
 		if p == s.cursorAt {
 			continue // its record has brought it in
@@ -331,6 +300,18 @@ func (s *exact) addPlaces(ctx context.Context, places []place) error {
 	if len(add.Topics) == 0 {
 		return nil
 	}
+	producer, epoch, err := s.client.ProducerID(ctx)
+	if err != nil {
+		return err
+	}
+	add.TransactionalID, add.ProducerID, add.ProducerEpoch = s.id, producer, epoch
+	versions := kversion.Stable()
+	versions.SetMaxKeyVersion(int16(kmsg.AddPartitionsToTxn), 3) // later ones are for brokers among themselves
+	client, err := kgo.NewClient(append(slices.Clip(s.options), kgo.MaxVersions(versions))...)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
 	answer, err := add.RequestWith(ctx, client)
 	if err != nil {
 		return err

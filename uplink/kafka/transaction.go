@@ -25,7 +25,8 @@ const (
 	transactionTimeout = 45 * time.Second
 )
 
-// clientRecords is how many records of a transaction the client has at a time, about, and aheadRecords how many are made ready beside it.
+// clientRecords is how many records of a transaction the client has at a time, about, aheadRecords how many are made ready beside it, and
+// partRecords of how many the room is given back together.
 const (
 	clientRecords = 6144
 	partRecords   = 512
@@ -380,7 +381,6 @@ func (s *exact) settle() {
 	begun := time.Now()
 	for n := 0; s.ctx.Err() == nil && time.Since(begun) < settleTime; n++ {
 		answer, err := s.admin.DescribeTransactions(s.ctx, s.id)
-
 		if err != nil || !strings.HasPrefix(answer[s.id].State, "Prepare") {
 			break
 		}

@@ -97,17 +97,14 @@ func (c *Config) open(ctx context.Context, env uplink.Env, l *link) (uplink.Sess
 	if err != nil {
 		return nil, err
 	}
-	switch env.Promise.Delivery {
-	case uplink.ExactlyOnce:
+	if env.Promise.Delivery == uplink.ExactlyOnce {
 		return c.openBatches(ctx, env, l, stream)
-	case uplink.EffectivelyOnce:
-	default:
-		l.waits = waitsFor(env, stream)
-		env.Figures.Set(duplicateWindow, stream.CachedInfo().Config.Duplicates.Seconds())
+	}
+	l.waits = waitsFor(env, stream)
+	env.Figures.Set(duplicateWindow, stream.CachedInfo().Config.Duplicates.Seconds())
+	if env.Promise.Delivery != uplink.EffectivelyOnce {
 		return l.openSession(nil)
 	}
-	env.Figures.Set(duplicateWindow, stream.CachedInfo().Config.Duplicates.Seconds())
-	l.waits = waitsFor(env, stream)
 	again, err := openWindow(ctx, env, l, stream)
 	if err != nil {
 		return nil, err
