@@ -129,21 +129,6 @@ func kafkaNode(tb TB, java, lib string, id int, ports []int, voters []string, o 
 	return s
 }
 
-// freePorts returns so many ports, each another one: one that was given back may be given out again.
-func freePorts(tb TB, n int) []int {
-	tb.Helper()
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			tb.Fatalf("free port: %v", err)
-		}
-		defer func() { _ = l.Close() }() // nothing was accepted
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-	}
-	return ports
-}
-
 // kafkaAnswers asks for the API versions (key 18, version 0), which a broker answers when it serves.
 func kafkaAnswers(addr string) error {
 	c, err := net.DialTimeout("tcp", addr, time.Second)

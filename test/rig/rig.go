@@ -227,18 +227,6 @@ func startPinned(cmd *exec.Cmd) (exited chan struct{}, err error) {
 	return exited, <-started
 }
 
-// FreePort returns a port of the loopback that nobody listens on now.
-func FreePort(tb TB) int {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatalf("free port: %v", err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	_ = l.Close() // nothing was accepted
-	return port
-}
-
 // Setup has test/setup.sh install a part, which is quick when it is there, and returns the directory it installs to.
 func Setup(tb TB, part string) string {
 	tb.Helper()
