@@ -43,8 +43,7 @@ func (f *flight) doubtLocked() {
 func (f *flight) inDoubt() (oldest time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	first := int64(math.MaxInt64)
-	f.aloft.each(func(up *aloft) { first = min(first, up.since) })
+	first := f.aloft.oldest()
 	for _, since := range f.doubts {
 		first = min(first, since)
 	}

@@ -1,6 +1,9 @@
 package uplink
 
-import "sync"
+import (
+	"math"
+	"sync"
+)
 
 // sky is what a flight has sent and has no report of, by sequence. Sequences follow each other nearly always, so records lie in pages,
 // which are used again: a map of records would cost more than all else that the Runner does.
@@ -15,7 +18,8 @@ const pageRecords = 128
 // page has room for the records of pageRecords sequences. It lives until each that went up is settled.
 type page struct {
 	number uint64
-	open   int // went up, and are not settled
+	open   int   // went up, and are not settled
+	since  int64 // when the oldest of all that went up was sent, in nanoseconds since 1970
 	slots  [pageRecords]aloft
 }
 
@@ -27,7 +31,7 @@ func (s *sky) put(a aloft) *aloft {
 	p := s.page(seq)
 	if p == nil {
 		p = pages.Get().(*page)
-		p.number = seq / pageRecords
+		p.number, p.since = seq/pageRecords, a.since
 		if s.pages == nil {
 			s.pages = map[uint64]*page{}
 		}
@@ -37,6 +41,7 @@ func (s *sky) put(a aloft) *aloft {
 	a.up = true
 	*slot = a
 	p.open++
+	p.since = min(p.since, a.since)
 	s.count++
 	return slot
 }
@@ -94,6 +99,23 @@ func (s *sky) each(do func(*aloft)) {
 			}
 		}
 	}
+}
+
+// oldest returns when the oldest of all that is up was sent, math.MaxInt64 for none. It looks into few pages only: this is asked while tens
+// of thousands of records are up.
+func (s *sky) oldest() int64 {
+	first := int64(math.MaxInt64)
+	for _, p := range s.pages {
+		if p.since >= first {
+			continue
+		}
+		for i := range p.slots {
+			if p.slots[i].up {
+				first = min(first, p.slots[i].since)
+			}
+		}
+	}
+	return first
 }
 
 // clear forgets all that is up. Nothing may wait to be settled.

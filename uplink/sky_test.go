@@ -2,6 +2,7 @@ package uplink
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -16,18 +17,19 @@ func TestSkyHoldsWhatIsUp(t *testing.T) {
 	var s sky
 	up, down := map[uint64]bool{}, []*aloft{}
 	next := uint64(0)
-	for range 200_000 {
+	sent := func(seq uint64) int64 { return int64(seq / 16 * 7919 % 4001) } // what was held goes up late, and by any order
+	for n := range 200_000 {
 		switch rand.N(4) {
 		case 0, 1:
 			if next++; rand.N(100) == 0 {
 				next += rand.Uint64N(1000) // records that were lost
 			}
-			s.put(aloft{rec: wal.Record{Seq: next}, since: int64(next)})
+			s.put(aloft{rec: wal.Record{Seq: next}, since: sent(next)})
 			up[next] = true
 		case 2:
 			for seq := range up { // any of them
 				a := s.take(seq)
-				if a == nil || a.rec.Seq != seq || a.since != int64(seq) || a.Err != nil {
+				if a == nil || a.rec.Seq != seq || a.since != sent(seq) || a.Err != nil {
 					t.Fatalf("record %d: %+v", seq, a)
 				}
 				if s.take(seq) != nil {
@@ -46,6 +48,15 @@ func TestSkyHoldsWhatIsUp(t *testing.T) {
 		}
 		if s.count != len(up) {
 			t.Fatalf("%d are up, want %d", s.count, len(up))
+		}
+		if n%500 == 0 {
+			want := int64(math.MaxInt64)
+			for seq := range up {
+				want = min(want, sent(seq))
+			}
+			if got := s.oldest(); got != want {
+				t.Fatalf("the oldest was sent at %d, want %d", got, want)
+			}
 		}
 	}
 	found := 0

@@ -21,6 +21,7 @@ func outage(t *testing.T, b *bench) {
 	dir := filepath.Join(t.TempDir(), "log")
 	c := b.child(dir, outageVariable+"=1")
 	c.waitPast(500)
+	c.waitFlight()
 	time.Sleep(time.Second)
 	before, _ := c.look()
 	times := 0
@@ -58,6 +59,22 @@ func (b *bench) flightBytes() int {
 		return max(1<<20, n)
 	}
 	return 1 << 20
+}
+
+// waitFlight waits until the child has a session: what the line does before that is no outage.
+func (c *child) waitFlight() {
+	c.t.Helper()
+	for deadline := time.Now().Add(patient); ; time.Sleep(10 * time.Millisecond) {
+		c.mu.Lock()
+		flight := c.flight
+		c.mu.Unlock()
+		if flight > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatal("the gateway sends nothing")
+		}
+	}
 }
 
 // look returns the most of live heap and of records in flight since it was last called.
