@@ -99,10 +99,11 @@ var hangingStates = []hangingState{
 	{name: "of which the cursor is visible", acked: 50, data: []int32{0, 1}, far: 60, seen: 62, before: func(t *testing.T, h *hangingPlace) {
 		h.send(t, 51, 60)
 	}},
-	// This is what a crash leaves of one of ours that ended what hung.
-	{name: "of which the cursor is visible, and another hangs", acked: 50, data: []int32{0, 1}, cursor: 60, far: 60, seen: 62, before: func(t *testing.T, h *hangingPlace) {
-		h.send(t, 51, 60)
-	}},
+	// This is what a crash leaves of a transaction of ours that ended what hung.
+	{
+		name: "of which the cursor is visible, and another hangs", acked: 50, data: []int32{0, 1}, cursor: 60, far: 60, seen: 62,
+		before: func(t *testing.T, h *hangingPlace) { h.send(t, 51, 60) },
+	},
 }
 
 // hangingPlace has such a state in topics of its own.
@@ -120,12 +121,28 @@ func newHanging(t *testing.T, addr, prefix string, state hangingState) *hangingP
 	name := strings.NewReplacer(" ", "-", ",", "").Replace(prefix + " " + state.name)
 	h := &hangingPlace{hangingState: state, addr: addr, topic: name + "-gw1", env: exactEnv()}
 	admin := kadm.NewClient(connect(t, addr))
-	if _, err := admin.CreateTopic(t.Context(), 2, 1, nil, h.topic); err != nil {
+	if _, err := admin.CreateTopic(t.Context(), 2, -1, nil, h.topic); err != nil {
 		t.Fatal(err)
 	}
 	compact := "compact"
-	if _, err := admin.CreateTopic(t.Context(), 1, 1, map[string]*string{"cleanup.policy": &compact}, h.topic+"-cursors"); err != nil {
+	if _, err := admin.CreateTopic(t.Context(), 1, -1, map[string]*string{"cleanup.policy": &compact}, h.topic+"-cursors"); err != nil {
 		t.Fatal(err)
+	}
+	brokers, err := admin.ListBrokers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range brokers { // each knows of the topics some time after they are made
+		one := kadm.NewClient(connect(t, fmt.Sprintf("%s:%d", b.Host, b.Port)))
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			topics, err := one.ListTopics(t.Context(), h.topic, h.topic+"-cursors")
+			if err = errors.Join(err, topics.Error()); err == nil && len(topics) == 2 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("the topics do not come: %v", err)
+			}
+		}
 	}
 	h.env.Uplink, h.env.Acked, h.env.Log = name, state.acked, slog.New(slog.NewTextHandler(&h.log, nil))
 	h.driver = exactly(addr, h.topic)
@@ -143,6 +160,31 @@ func newHanging(t *testing.T, addr, prefix string, state hangingState) *hangingP
 		})
 	}
 	return h
+}
+
+// mendOnNodes has the leaders be on this and that node.
+func mendOnNodes(t *testing.T, addr string) {
+	admin := kadm.NewClient(connect(t, addr))
+	verify := func(op kadm.AlterConfig) {
+		done, err := admin.AlterBrokerConfigs(t.Context(), []kadm.AlterConfig{op})
+		if err != nil || done[0].Err != nil {
+			t.Fatalf("settings: %v %+v", err, done)
+		}
+	}
+	const setting, off = "transaction.partition.verification.enable", "false"
+	verify(kadm.AlterConfig{Op: kadm.SetConfig, Name: setting, Value: kadm.StringPtr(off)})
+	defer verify(kadm.AlterConfig{Op: kadm.DeleteConfig, Name: setting})
+	for _, state := range hangingStates[1:4] {
+		t.Run(state.name, func(t *testing.T) {
+			h := newHanging(t, addr, "nodes", state)
+			h.kill(t, h.driver, 1, nil)
+			how := byMarkers
+			if len(state.data) == 0 {
+				how = ""
+			}
+			h.mended(t, h.driver, how)
+		})
+	}
 }
 
 func (h *hangingPlace) send(t *testing.T, from, to uint64) {
@@ -431,7 +473,11 @@ func hang(t *testing.T, addr, id string, to place, record kmsg.Record) {
 	of.Topic, of.Partitions = to.topic, []kmsg.ProduceRequestTopicPartition{partition}
 	write := kmsg.NewPtrProduceRequest()
 	write.TransactionID, write.Acks, write.TimeoutMillis, write.Topics = &id, -1, 5000, []kmsg.ProduceRequestTopic{of}
-	answer, err := c.Broker(1).Request(t.Context(), write)
+	topics, err := kadm.NewClient(c).ListTopics(t.Context(), to.topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := c.Broker(int(topics[to.topic].Partitions[to.partition].Leader)).Request(t.Context(), write)
 	if err != nil {
 		t.Fatalf("write: %v", err)
 	}
