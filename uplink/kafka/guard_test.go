@@ -317,8 +317,11 @@ func brokerKilledWhileMending(t *testing.T, server *rig.Server) {
 // whoMayMend has users with this and that right, and a broker that does not know how.
 func whoMayMend(t *testing.T, server *rig.Server) {
 	admin := kadm.NewClient(connect(t, server.Addr))
-	for user, op := range map[string]kadm.ACLOperation{"ANONYMOUS": kadm.OpAll, "alter": kadm.OpAlter, "action": kadm.OpClusterAction} {
-		made, err := admin.CreateACLs(t.Context(), kadm.NewACLs().Clusters().Operations(op).Allow("User:"+user).AllowHosts("*"))
+	for _, right := range []struct {
+		user string
+		op   kadm.ACLOperation
+	}{{"ANONYMOUS", kadm.OpAll}, {"alter", kadm.OpAlter}, {"action", kadm.OpClusterAction}} { // the first is the broker itself
+		made, err := admin.CreateACLs(t.Context(), kadm.NewACLs().Clusters().Operations(right.op).Allow("User:"+right.user).AllowHosts("*"))
 		if err != nil || made[0].Err != nil {
 			t.Fatalf("allow: %v %+v", err, made)
 		}
@@ -342,6 +345,34 @@ func whoMayMend(t *testing.T, server *rig.Server) {
 	for _, state := range hangingStates {
 		by("neither", byTransaction, state, as("gw"))
 	}
+	t.Run("a user that may not read", func(t *testing.T) {
+		t.Parallel()
+		h := newHanging(t, server.Addr, "unread", hangingStates[4])
+		topic := kadm.NewACLs().Topics(h.topic).ResourcePatternType(kadm.ACLPatternLiteral)
+		all, denied := *topic, *topic
+		all.Operations(kadm.OpAll).Allow("User:*").AllowHosts("*")
+		denied.Operations(kadm.OpRead).Deny("User:gw").DenyHosts("*")
+		for _, right := range []*kadm.ACLBuilder{&all, &denied} {
+			if made, err := admin.CreateACLs(t.Context(), right); err != nil || made[0].Err != nil {
+				t.Fatalf("rights: %v %+v", err, made)
+			}
+		}
+		c := *h.driver.Config
+		as("gw")(&c)
+		s, err := kafka.Exactly{Config: &c}.Open(t.Context(), h.env)
+		if err == nil {
+			s.Close()
+			t.Fatal("a session has opened")
+		}
+		t.Logf("in plain words: %v", err)
+		if !uplink.IsConfig(err) || !strings.Contains(err.Error(), "may not read topic "+h.topic) {
+			t.Errorf("Open = %v, want it to name the right that is missing", err)
+		}
+		if gone, err := admin.DeleteACLs(t.Context(), &denied); err != nil || gone[0].Err != nil {
+			t.Fatalf("rights: %v %+v", err, gone)
+		}
+		h.mended(t, kafka.Exactly{Config: &c}, byTransaction)
+	})
 	older := func(front rig.Front, version int16) func(*kafka.Config) {
 		olderFront(t, front, int16(kmsg.WriteTxnMarkers), version)
 		return func(c *kafka.Config) { c.Brokers = []string{front.At} }
