@@ -97,8 +97,8 @@ const markerVersion = 2
 var errNoMarkers = errors.New("the broker takes no transaction markers from this user")
 
 // mark writes the marker that ends what hangs in a partition. Its epoch is that of this session, which has fenced the one that hangs: where a
-// newer one has written, the broker refuses it, should it come late. It is not sent again if there is no answer: it must not come late
-// and end a transaction of our own.
+// newer one has written, the broker refuses it, should it come late. Without an answer it is not sent again, so that no copy of it is on its
+// way when a transaction of our own begins.
 func (s *exact) mark(ctx context.Context, h hung, versions kadm.BrokerApiVersions, commit bool) error {
 	if versions.Err != nil {
 		return versions.Err

@@ -73,6 +73,7 @@ listener.name.sasl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain
 	})
 	t.Run("killed in the middle", func(t *testing.T) { killedWhileMending(t, server.Addr) })
 	t.Run("the broker killed in the middle", func(t *testing.T) { brokerKilledWhileMending(t, server) })
+	t.Run("a marker that comes late", func(t *testing.T) { lateMarker(t, server.Addr) })
 	t.Run("who may", func(t *testing.T) { whoMayMend(t, server) })
 }
 
@@ -296,7 +297,7 @@ func killedWhileMending(t *testing.T, addr string) {
 
 // brokerKilledWhileMending has the broker end with the session.
 func brokerKilledWhileMending(t *testing.T, server *rig.Server) {
-	for at := range 4 {
+	for _, at := range []int{1, 2} { // between two markers
 		state := hangingStates[1]
 		name := fmt.Sprintf("the broker %d of 3", at)
 		t.Run(fmt.Sprintf("%s, %d of 3", state.name, at), func(t *testing.T) {
@@ -305,12 +306,32 @@ func brokerKilledWhileMending(t *testing.T, server *rig.Server) {
 				server.Kill9()
 				server.Start()
 			})
-			how := byMarkers
-			if at == 3 {
-				how = ""
-			}
-			h.mended(t, h.driver, how)
+			h.mended(t, h.driver, byMarkers)
 		})
+	}
+}
+
+// lateMarker has a marker of an older session come when a newer one has written.
+func lateMarker(t *testing.T, addr string) {
+	h := newHanging(t, addr, "late", hangingStates[1])
+	h.mended(t, h.driver, byMarkers)
+	admin := kadm.NewClient(connect(t, addr))
+	var at kadm.TopicsSet
+	at.Add(h.topic+"-cursors", 0)
+	described, err := admin.DescribeProducers(t.Context(), at)
+	if err != nil || len(described.SortedProducers()) != 1 {
+		t.Fatalf("producers: %v %+v", err, described)
+	}
+	last := described.SortedProducers()[0]
+	for _, epoch := range []int16{last.ProducerEpoch - 1, last.ProducerEpoch - 2} {
+		var to kadm.TopicsSet
+		to.Add(last.Topic, 0)
+		answers, err := admin.WriteTxnMarkers(t.Context(), kadm.TxnMarkers{
+			ProducerID: last.ProducerID, ProducerEpoch: epoch, Commit: false, CoordinatorEpoch: last.CoordinatorEpoch, Topics: to,
+		})
+		if err != nil || !errors.Is(answers.SortedPartitions()[0].Err, kerr.InvalidProducerEpoch) {
+			t.Errorf("a marker of the epoch %d where %d has written: %v %+v, want it refused", epoch, last.ProducerEpoch, err, answers)
+		}
 	}
 }
 
