@@ -24,6 +24,7 @@ func TestThreeNodesAreRestartedInTurn(t *testing.T) {
 		addrs = append(addrs, n.Addr)
 	}
 	admin := kadm.NewClient(connect(t, addrs[0], brokersAt(addrs)))
+	t.Run("a transaction that hangs", func(t *testing.T) { mendOnNodes(t, addrs[0]) })
 	coordinator := func() []*rig.Server { // of the transactions of this gateway
 		found := admin.FindTxnCoordinators(t.Context(), "gw/gw1/line/far")["gw/gw1/line/far"]
 		if found.Err != nil {

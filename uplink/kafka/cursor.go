@@ -189,6 +189,9 @@ func (s *exact) read(ctx context.Context, p place, from, end int64, level kgo.Is
 			return fmt.Errorf("read %v, at offset %d of %d: %w", p, at, end, err)
 		}
 		if err := fetches.Err(); err != nil {
+			if errors.Is(err, kerr.TopicAuthorizationFailed) {
+				return uplink.Config(fmt.Errorf("the user may not read topic %s (want the right READ on it)", p.topic))
+			}
 			return s.explainOf(p.topic, err)
 		}
 		for _, r := range fetches.Records() {

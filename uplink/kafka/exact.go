@@ -56,10 +56,13 @@ type exact struct {
 }
 
 // hooks are for tests: committing is called before a commit and committed between it and its reports, outside leaves the cursor out
-// of the transaction and writes it after, records and timeout bound a transaction.
+// of the transaction and writes it after, records and timeout bound a transaction. mending is called between the steps in which what
+// hangs is ended, and an error stops them; unmarked ends it in a transaction of ours.
 type hooks struct {
 	committing, committed func()
 	outside               bool
+	mending               func() error
+	unmarked              bool
 	records               int
 	timeout               time.Duration
 }

@@ -19,6 +19,9 @@ type Exactly struct {
 	// Committing is called before a commit, Timeout is when the broker aborts a transaction; 0 for the usual.
 	Committing func()
 	Timeout    time.Duration
+	// Mending is called between the steps in which what hangs is ended, and an error stops them there. Unmarked ends it without markers.
+	Mending  func() error
+	Unmarked bool
 }
 
 func (e Exactly) Open(ctx context.Context, env uplink.Env) (uplink.Session, error) {
@@ -29,5 +32,8 @@ func (e Exactly) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 		return e.Config.Open(ctx, env)
 	}
 	env.Promise = uplink.Promise{Delivery: uplink.ExactlyOnce, Order: uplink.OrderStrict}
-	return e.openExact(ctx, env, hooks{committing: e.Committing, committed: e.Committed, outside: e.Outside, records: e.Records, timeout: e.Timeout})
+	return e.openExact(ctx, env, hooks{
+		committing: e.Committing, committed: e.Committed, outside: e.Outside, records: e.Records, timeout: e.Timeout,
+		mending: e.Mending, unmarked: e.Unmarked,
+	})
 }

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,21 +32,17 @@ func (s *exact) nothingHangs(ctx context.Context, producer int64, v *survey, ack
 		}
 		if !repair {
 			return fmt.Errorf("a transaction that a crash of a broker left open hangs in %v, and records in it would be doubled "+
-				"(want it ended there: kafka-transactions.sh; the gateway tries again by itself)", open)
+				"(want it ended there: kafka-transactions.sh; the gateway tries again by itself)", places(open))
 		}
-		cursor, committed, err := s.wasCommitted(ctx, producer, open, v, acked)
+		cursor, committed, err := s.wasCommitted(ctx, producer, places(open), v, acked)
 		if err != nil {
 			return err
 		}
-		if committed {
-			err = s.write(ctx, cursor, open...) // its marker ends what hangs there as well
-		} else {
-			err = s.abortIn(ctx, open)
-		}
+		marked, err := s.mend(ctx, open, cursor, committed)
 		if err != nil {
-			return fmt.Errorf("end the open transaction in %v: %w", open, s.explain(err))
+			return fmt.Errorf("end the open transaction in %v: %w", places(open), s.explain(err))
 		}
-		s.log.Warn("a transaction that hung was ended", "partitions", fmt.Sprint(open), "committed", committed)
+		s.log.Warn("a transaction that hung was ended", "partitions", fmt.Sprint(places(open)), "committed", committed, "by_markers", marked)
 		if err := s.lookAgain(ctx, v); err != nil {
 			return err
 		}
@@ -53,10 +50,112 @@ func (s *exact) nothingHangs(ctx context.Context, producer int64, v *survey, ack
 	return nil
 }
 
+// mend ends what hangs with a marker in each partition, or, from the first that takes none from us, with a transaction of ours. The
+// cursor's partition is the first: what a kill leaves between two markers, the next session decides the same way, for after a commit the
+// far cursor counts the records that still hang, and after an abort it does not.
+func (s *exact) mend(ctx context.Context, open []hung, cursor uplink.FarCursor, commit bool) (marked bool, err error) {
+	if i := slices.IndexFunc(open, func(h hung) bool { return h.place == s.cursorAt }); i > 0 {
+		open[0], open[i] = open[i], open[0]
+	}
+	versions, err := s.admin.ApiVersions(ctx)
+	if err != nil {
+		return false, err
+	}
+	for i, h := range open {
+		if err := s.hooks.mend(); err != nil {
+			return false, err
+		}
+		err := errNoMarkers
+		if h.leader >= 0 && !s.hooks.unmarked {
+			err = s.mark(ctx, h, versions[h.leader], commit)
+		}
+		switch {
+		case errors.Is(err, errNoMarkers) && commit:
+			return false, s.write(ctx, cursor, places(open[i:])...)
+		case errors.Is(err, errNoMarkers):
+			return false, s.abortIn(ctx, places(open[i:]), cursor)
+		case err != nil:
+			return false, s.explainOf(h.topic, err)
+		}
+	}
+	return true, s.hooks.mend()
+}
+
+// mend is where a test stops the repair, as a kill would: before each step of it, and after the last.
+func (h hooks) mend() error {
+	if h.mending != nil {
+		return h.mending()
+	}
+	return nil
+}
+
+// markerVersion is the version of WriteTxnMarkers that we need. It says how strictly the broker looks at the epoch; and a broker that is not
+// Kafka may know the ones before it, and abort what hangs whatever the marker says.
+const markerVersion = 2
+
+// errNoMarkers says that a broker takes no marker from us.
+var errNoMarkers = errors.New("the broker takes no transaction markers from this user")
+
+// mark writes the marker that ends what hangs in a partition. Its epoch is that of this session, which has fenced the one that hangs: where a
+// newer one has written, the broker refuses it, should it come late. Without an answer it is not sent again, so that no copy of it is on its
+// way when a transaction of our own begins.
+func (s *exact) mark(ctx context.Context, h hung, versions kadm.BrokerApiVersions, commit bool) error {
+	if versions.Err != nil {
+		return versions.Err
+	}
+	if version, _ := versions.KeyMaxVersion(int16(kmsg.WriteTxnMarkers)); version < markerVersion {
+		return errNoMarkers
+	}
+	producer, epoch, err := s.client.ProducerID(ctx)
+	if err != nil {
+		return err
+	}
+	in := kmsg.NewWriteTxnMarkersRequestMarkerTopic()
+	in.Topic, in.Partitions = h.topic, []int32{h.partition}
+	marker := kmsg.NewWriteTxnMarkersRequestMarker()
+	marker.ProducerID, marker.ProducerEpoch, marker.Committed = producer, epoch, commit
+	marker.CoordinatorEpoch = max(h.coordinator, 0)
+	marker.TransactionVersion = 2 // the epoch must be above the last one there
+	marker.Topics = []kmsg.WriteTxnMarkersRequestMarkerTopic{in}
+	write := kmsg.NewPtrWriteTxnMarkersRequest()
+	write.Markers = []kmsg.WriteTxnMarkersRequestMarker{marker}
+	answer, err := s.client.Broker(int(h.leader)).Request(ctx, write)
+	if err != nil {
+		return err
+	}
+	for _, m := range answer.(*kmsg.WriteTxnMarkersResponse).Markers {
+		for _, t := range m.Topics {
+			for _, p := range t.Partitions {
+				switch err := kerr.ErrorForCode(p.ErrorCode); {
+				case errors.Is(err, kerr.ClusterAuthorizationFailed), errors.Is(err, kerr.UnsupportedVersion), errors.Is(err, kerr.InvalidRequest):
+					return errNoMarkers
+				default:
+					return err
+				}
+			}
+		}
+	}
+	return fmt.Errorf("%s has not answered for %v", s.address, h.place)
+}
+
 // place is a partition that is written.
 type place struct {
 	topic     string
 	partition int32
+}
+
+// hung is a place in which a transaction of ours is open. leader and coordinator are what WriteTxnMarkers needs, below 0 if not known.
+type hung struct {
+	place
+	leader      int32 // the broker
+	coordinator int32 // epoch of the coordinator that wrote the last marker there
+}
+
+func places(open []hung) (out []place) {
+	for _, h := range open {
+		out = append(out, h.place)
+	}
+	return out
 }
 
 func (p place) String() string { return fmt.Sprintf("topic %s, partition %d", p.topic, p.partition) }
@@ -98,7 +197,7 @@ func (s *exact) offsets(listed kadm.ListedOffsets, err error) (map[place]int64, 
 func (s *exact) writes(p place) bool { return p.topic == s.topic || p == s.cursorAt }
 
 // hanging returns where a transaction of this producer is open below ends, after a moment in which that may pass.
-func (s *exact) hanging(ctx context.Context, producer int64, v *survey) ([]place, error) {
+func (s *exact) hanging(ctx context.Context, producer int64, v *survey) ([]hung, error) {
 	for patience := time.Now().Add(time.Second); ; {
 		undecided := s.undecided(v)
 		if len(undecided) == 0 {
@@ -110,7 +209,11 @@ func (s *exact) hanging(ctx context.Context, producer int64, v *survey) ([]place
 		}
 		if time.Now().After(patience) {
 			if !known {
-				return undecided, nil // perhaps ours: aborting one of our own there does no harm
+				for _, p := range undecided { // perhaps ours: aborting one of our own there does no harm
+					if !slices.Contains(places(open), p) {
+						open = append(open, hung{p, -1, -1})
+					}
+				}
 			}
 			return open, nil
 		}
@@ -140,7 +243,7 @@ func (s *exact) undecided(v *survey) (out []place) {
 }
 
 // openOf returns in which places the transaction is this producer's. known is false where the broker does not tell.
-func (s *exact) openOf(ctx context.Context, producer int64, places []place) (open []place, known bool) {
+func (s *exact) openOf(ctx context.Context, producer int64, places []place) (open []hung, known bool) {
 	var set kadm.TopicsSet
 	for _, p := range places {
 		set.Add(p.topic, p.partition)
@@ -156,34 +259,39 @@ func (s *exact) openOf(ctx context.Context, producer int64, places []place) (ope
 		known = known && p.Err == nil
 		for _, d := range p.ActiveProducers {
 			if d.ProducerID == producer && d.CurrentTxnStartOffset >= 0 {
-				open = append(open, place{p.Topic, p.Partition})
+				open = append(open, hung{place{p.Topic, p.Partition}, d.Leader, d.CoordinatorEpoch})
 			}
 		}
 	})
 	return open, known && answered == len(places)
 }
 
-// wasCommitted tells whether what hangs belongs to a transaction that was committed, and the far cursor that it has moved. It was if the
-// cursor stands in the log of the gateway, which has had the broker's answer; if the far cursor counts records in it; or if other records
-// of it are visible. All of these have their answers then, for the commit comes behind them. Otherwise nobody counts on it.
+// wasCommitted tells whether what hangs belongs to a transaction that was committed, and the far cursor as it is to be then. It was if the
+// cursor that hangs stands in the log of the gateway, which has had the broker's answer; if other records of it are visible; or, where
+// no cursor hangs that would move the far one, if that counts records that hang. All of these have their answers then, for the commit
+// comes behind them. Otherwise nobody counts on it.
 func (s *exact) wasCommitted(ctx context.Context, producer int64, open []place, v *survey, acked uint64) (to uplink.FarCursor, committed bool, err error) {
 	far, err := s.decidedCursor(ctx, v)
 	if err != nil {
-		return to, false, err
+		return far, false, err
 	}
-	if !slices.Contains(open, s.cursorAt) {
-		counted, err := s.anyCounted(ctx, producer, open, v, far)
-		return far, counted, err
+	if slices.Contains(open, s.cursorAt) {
+		if to, err = s.openCursor(ctx, producer, v); err != nil {
+			return far, false, err
+		}
 	}
-	to, err = s.openCursor(ctx, producer, v)
-	if err != nil || to == far || to == (uplink.FarCursor{}) {
-		return to, false, err
+	switch {
+	case to == far || to == uplink.FarCursor{}:
+		committed, err = s.anyCounted(ctx, producer, open, v, far)
+	case to.Epoch == s.epoch && to.Seq <= acked:
+		committed = true
+	default:
+		committed, err = s.anyVisible(ctx, producer, open, v, far)
 	}
-	if to.Epoch == s.epoch && to.Seq <= acked {
-		return to, true, nil
+	if !committed || to == (uplink.FarCursor{}) {
+		to = far
 	}
-	visible, err := s.anyVisible(ctx, producer, open, v, far)
-	return to, visible, err
+	return to, committed, err
 }
 
 // decidedCursor returns the newest cursor of ours that is committed, without what is not decided.
@@ -266,16 +374,23 @@ func recordCursor(r *kgo.Record) (at uplink.FarCursor) {
 	return at
 }
 
-// abortIn begins a transaction in each place and aborts it: the marker ends the one that hangs as well.
-func (s *exact) abortIn(ctx context.Context, places []place) error {
+// abortIn begins a transaction in each place and aborts it: the marker ends the one that hangs as well. The far cursor stays as it is.
+func (s *exact) abortIn(ctx context.Context, places []place, far uplink.FarCursor) error {
 	if err := s.client.BeginTransaction(); err != nil {
 		return err
 	}
 	tx := &transaction{}
 	for _, p := range places {
-		s.put(tx, &kgo.Record{Topic: p.topic, Partition: p.partition, Key: []byte(s.key)})
+		rec := &kgo.Record{Topic: p.topic, Partition: p.partition, Key: []byte(s.key)}
+		if p == s.cursorAt {
+			rec = s.cursorRecord(far)
+		}
+		s.put(tx, rec)
 	}
 	flushed := s.client.Flush(ctx)
+	if err := s.hooks.mend(); err != nil {
+		return err
+	}
 	ended := s.client.EndTransaction(ctx, kgo.TryAbort)
 	_, err := tx.faults()
 	for _, e := range []error{err, flushed, ended} {
@@ -288,6 +403,9 @@ func (s *exact) abortIn(ctx context.Context, places []place) error {
 
 // addPlaces adds partitions to the transaction that is open, without a record in them, so that it is ended there too.
 func (s *exact) addPlaces(ctx context.Context, places []place) error {
+	if len(places) == 0 {
+		return nil
+	}
 	add := kmsg.NewPtrAddPartitionsToTxnRequest()
 	for _, p := range places {
 		if p == s.cursorAt {
@@ -297,9 +415,16 @@ func (s *exact) addPlaces(ctx context.Context, places []place) error {
 		of.Topic, of.Partitions = p.topic, []int32{p.partition}
 		add.Topics = append(add.Topics, of)
 	}
-	if len(add.Topics) == 0 {
-		return nil
+	if len(add.Topics) > 0 {
+		if err := s.sendAdd(ctx, add); err != nil {
+			return err
+		}
 	}
+	return s.hooks.mend()
+}
+
+// sendAdd sends the request of addPlaces.
+func (s *exact) sendAdd(ctx context.Context, add *kmsg.AddPartitionsToTxnRequest) error {
 	producer, epoch, err := s.client.ProducerID(ctx)
 	if err != nil {
 		return err
