@@ -1,15 +1,19 @@
 package pulsar_test
 
 import (
+	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"edgegateway/pipeline"
 	"edgegateway/uplink"
 	"edgegateway/uplink/uplinktest"
+	"edgegateway/wal"
 )
 
 // limit gives a topic a limit of its own, and waits until it holds.
@@ -91,6 +95,157 @@ func wantNoneLost(t *testing.T, g *gateway, topic string) {
 		if id := fmt.Sprintf("gw1/line/7/%d", seq); !there[id] {
 			t.Errorf("%s: record %s counts as delivered and is not there", topic, id)
 			return
+		}
+	}
+}
+
+// everywhere wants each record of a log once: in the topic or as a dead letter, and what is in the topic in order.
+func everywhere(t *testing.T, topic string, log *uplinktest.Log) {
+	t.Helper()
+	seen := map[string]string{}
+	last := 0
+	for _, s := range read(t, broker().Addr, topic) {
+		if seen[s.ID] != "" {
+			t.Errorf("%s: record %s is there twice", topic, s.ID)
+		}
+		seen[s.ID] = "stored"
+		var seq int
+		if _, err := fmt.Sscanf(s.ID, "gw1/line/7/%d", &seq); err != nil || seq <= last {
+			t.Errorf("%s: record %s stands behind %d", topic, s.ID, last)
+		}
+		last = seq
+	}
+	for _, letter := range log.Letters() {
+		id := fmt.Sprintf("gw1/line/7/%d", letter.Seq)
+		if seen[id] != "" {
+			t.Errorf("%s: record %s is a dead letter, and %s as well", topic, id, seen[id])
+		}
+		seen[id] = "a dead letter"
+	}
+	lost := 0
+	for seq := 1; seq <= log.Len(); seq++ {
+		if id := fmt.Sprintf("gw1/line/7/%d", seq); seen[id] == "" {
+			if lost++; lost < 5 {
+				t.Errorf("%s: record %s is neither in the topic nor a dead letter", topic, id)
+			}
+		}
+	}
+	t.Logf("%s: %d records, %d dead letters, %d lost", topic, log.Len(), len(log.Letters()), lost)
+}
+
+// mixed appends records of many sizes: what compresses well, what does not, and some that the lowered limit refuses.
+func mixed(log *uplinktest.Log, n int) {
+	for range n {
+		switch rand.IntN(40) {
+		case 0:
+			log.Append(noise(1 + rand.IntN(30_000)))
+		case 1:
+			log.Append(pipeline.Message{Topic: "boiler/1/text", Value: pipeline.String(strings.Repeat("x", rand.IntN(60_000)))})
+		case 2:
+			log.Append(noise(1 + rand.IntN(4_000)))
+		default:
+			log.Append(pipeline.Message{Topic: "boiler/1", Value: pipeline.Int(int64(log.Len()))})
+		}
+	}
+}
+
+// The broker refuses one message and would store what is in flight behind it; then it takes the refused one, sent again, for a repeat.
+func TestALimitThatIsLoweredWhileRecordsFlowLosesNothing(t *testing.T) {
+	for _, of := range []struct {
+		delivery    uplink.Delivery
+		pack        int
+		compression string
+	}{
+		{uplink.EffectivelyOnce, 1, ""},
+		{uplink.EffectivelyOnce, 20, "none"},
+		{uplink.ExactlyOnce, 1, "zstd"},
+		{uplink.ExactlyOnce, 20, ""},
+	} {
+		topic := fmt.Sprintf("lowered-%s-%d", strings.ReplaceAll(string(of.delivery), "_", ""), of.pack)
+		limit(t, topic, 200_000)
+		c := at(broker().Addr, topic)
+		c.Pack, c.Compression = of.pack, of.compression
+		g := run(t, promised{c, of.delivery}, uplinktest.NewLog(), "")
+		mixed(g.log, 3000)
+		g.settle()
+		over := make(chan struct{})
+		var writer sync.WaitGroup
+		writer.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				case <-time.After(time.Millisecond):
+				}
+				if g.log.Len()-g.log.Settled() < 5000 {
+					mixed(g.log, 200)
+				}
+			}
+		})
+		for range 4 {
+			limit(t, topic, 15_000)
+			limit(t, topic, 200_000)
+		}
+		limit(t, topic, 3000) // and lower than anybody would expect
+		limit(t, topic, 200_000)
+		close(over)
+		writer.Wait()
+		g.settle()
+		g.stop()
+		everywhere(t, topic, g.log)
+	}
+}
+
+// crashing is a log whose first dead letter never reaches the disk, nor does anything after it.
+type crashing struct {
+	*uplinktest.Log
+	once    sync.Once
+	refused chan struct{}
+}
+
+func (l *crashing) Refuse(wal.Record, wal.Refusal) { l.once.Do(func() { close(l.refused) }) }
+
+func (l *crashing) Sync(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// What the broker has behind a refused record must not say that the record is there, or nobody ever hears of it: the limit may be another
+// one by the time that the gateway is up again.
+func TestAKillBetweenARefusalAndItsDeadLetterLosesNothing(t *testing.T) {
+	for _, delivery := range []uplink.Delivery{uplink.EffectivelyOnce, uplink.ExactlyOnce} {
+		for _, lowered := range []bool{true, false} { // by the time that it is up again
+			topic := fmt.Sprintf("killed-%s-%v", strings.ReplaceAll(string(delivery), "_", ""), lowered)
+			limit(t, topic, 140_000)
+			log := &crashing{Log: uplinktest.NewLog(), refused: make(chan struct{})}
+			g := runOver(t, promised{at(broker().Addr, topic), delivery}, log, log.Log, "")
+			g.append(500)
+			log.Append(noise(170_000)) // 501
+			g.append(500)
+			select {
+			case <-log.refused:
+			case <-time.After(patient):
+				t.Fatalf("%s: no record is refused; %+v", topic, g.Status())
+			}
+			time.Sleep(500 * time.Millisecond) // for what goes on behind it, if anything does
+			g.stop()
+			if !lowered {
+				limit(t, topic, 250_000)
+			}
+			again := uplinktest.NewLog() // the same records, and no outcome has reached the disk
+			must(t, log.Back(0))
+			all, err := log.Read(t.Context(), log.Len(), 1<<30)
+			must(t, err)
+			for _, rec := range all {
+				again.AppendData(rec.Data)
+			}
+			g = run(t, promised{at(broker().Addr, topic), delivery}, again, "")
+			g.settle()
+			g.stop()
+			everywhere(t, topic, again)
+			if n := len(again.Letters()); n == 0 == lowered {
+				t.Errorf("%s: %d dead letters", topic, n)
+			}
 		}
 	}
 }
