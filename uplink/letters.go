@@ -29,7 +29,7 @@ func (f *flight) letterLocked(rec wal.Record, err error) {
 
 // bury brings the letters that are there into the log and the far cursor past them. It returns false when the session is over.
 func (f *flight) bury(ctx context.Context) bool {
-	for f.resumer != nil {
+	for f.resetter != nil {
 		letters, wait, ok := f.takeLetters()
 		switch {
 		case !ok:
@@ -109,7 +109,7 @@ func (f *flight) buryThese(ctx context.Context, letters []wal.Record) error {
 	}
 	reset, cancel := context.WithTimeout(ctx, f.r.cfg.Timing.Open)
 	defer cancel()
-	if err := f.resumer.Reset(reset, FarCursor{f.r.cfg.Env.Epoch, last}); err != nil {
+	if err := f.resetter.Reset(reset, FarCursor{f.r.cfg.Env.Epoch, last}); err != nil {
 		if !errors.Is(err, context.Canceled) || ctx.Err() == nil {
 			f.halt(err)
 		}

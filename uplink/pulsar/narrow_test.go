@@ -203,7 +203,10 @@ type crashing struct {
 	refused chan struct{}
 }
 
-func (l *crashing) Refuse(wal.Record, wal.Refusal) { l.once.Do(func() { close(l.refused) }) }
+func (l *crashing) Refuse(rec wal.Record, why wal.Refusal) {
+	l.Log.Refuse(rec, why)
+	l.once.Do(func() { close(l.refused) })
+}
 
 func (l *crashing) Sync(ctx context.Context) error {
 	<-ctx.Done()
