@@ -42,6 +42,7 @@ type session struct {
 
 	sending sync.Mutex    // held by Send and Reset, Close waits for it; guards the fields below
 	sure    bool          // what is below next is stored
+	begun   bool          // something was sent, and what follows cannot be a repeat
 	uncut   int           // messages of the batch that the library has not closed yet
 	flushed chan struct{} // closed when all up to it is confirmed
 
@@ -102,6 +103,7 @@ func (s *session) sendNext(ctx context.Context, recs []uplink.Record, report fun
 		}
 	}
 	n, bytes := s.chunk(recs)
+	s.begun = true
 	return n, s.publish(ctx, &message{recs: recs[:n], bytes: bytes, report: report})
 }
 
@@ -159,7 +161,9 @@ func (s *session) ask(ctx context.Context, id pipeline.RecordID) error {
 func (s *session) chunk(recs []uplink.Record) (n, bytes int) {
 	most, limit := s.pack, batchBytes
 	switch {
-	case s.ordered && s.batching:
+	case s.ordered && !s.exact && !s.begun:
+		most = 1 // the broker would not see that it has the beginning of a batch
+	case s.ordered:
 		s.flying.Lock()
 		most, limit = len(recs), s.room.limit(int(s.most.Load()))
 		s.flying.Unlock()
