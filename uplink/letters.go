@@ -9,10 +9,10 @@ import (
 	"edgegateway/wal"
 )
 
-// Where the far side keeps a cursor, a dead letter waits until all below it has an outcome and nothing is in flight. Then it is
-// given to the log, and once that has it on stable storage the far cursor passes it:
+// Where the far side keeps a cursor, or takes what is below its highest number for stored (Resetter), a dead letter waits until all below
+// it has an outcome and nothing is in flight. Then it is given to the log, and once that has it on stable storage the far cursor passes it:
 //
-//	… acked ─▶ Cursor.Refuse ─▶ Sync ─▶ Resumer.Reset ─▶ what stands behind is read again and sent
+//	… acked ─▶ Cursor.Refuse ─▶ Sync ─▶ Resetter.Reset ─▶ what stands behind is read again and sent
 //
 // A kill before Sync leaves a record without an outcome that the far cursor has not passed: it is sent, and refused, again. A
 // kill before Reset leaves a far cursor below the letter; resume moves it. So the letter is never lost, and nothing doubled.
