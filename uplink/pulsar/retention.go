@@ -35,7 +35,7 @@ func (c *Config) checkTopic(ctx context.Context, s *session) error {
 		return err
 	}
 	if limit > 0 && limit < mostBatch {
-		s.room.topic.set(limit-limit/8, true) // leaves room for what is around it
+		s.room.topic.state(limit - limit/8) // leaves room for what is around it
 	}
 	var subscriptions []string
 	if err := ask("persistent/"+name+"/subscriptions", &subscriptions); err != nil {

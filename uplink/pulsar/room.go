@@ -12,7 +12,8 @@ const (
 	mostBatch  = 1 << 20
 	quick      = 4 * time.Second // a message of twice the size may follow
 	slow       = 2 * quick       // one of half the size has to
-	growEvery  = time.Minute     // how often twice as much is tried where a topic has refused something
+	growFirst  = time.Minute     // until twice as much is tried where a topic has refused something; twice as long where that was refused too
+	growLast   = time.Hour       // the longest of these times
 	leastBatch = 1               // a record is a message by then
 	besides    = 4 << 10         // what a batch has around it
 )
@@ -43,28 +44,44 @@ type narrow struct {
 	mu     sync.Mutex // guards the fields below
 	bytes  int        // 0 for all
 	at     time.Time
-	stated bool // the admin API says so
+	every  time.Duration // until it doubles
+	stated bool          // the admin API says so
 }
 
 func (n *narrow) limit() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return n.limitLocked()
+}
+
+func (n *narrow) limitLocked() int {
 	most := n.bytes
-	for d := time.Since(n.at); most > 0 && !n.stated && d >= growEvery && most < mostBatch; d -= growEvery {
-		most *= 2
-	}
 	if most == 0 {
 		return mostBatch
+	}
+	for d := time.Since(n.at); !n.stated && d >= n.every && most < mostBatch; d -= n.every {
+		most *= 2
 	}
 	return min(most, mostBatch)
 }
 
 // refused notes that a message of several records was too large. The limit counts what is left after compression, so nobody can tell how
 // much of the next ones is not.
-func (n *narrow) refused(bytes int) { n.set(bytes/2, false) }
-
-func (n *narrow) set(bytes int, stated bool) {
+func (n *narrow) refused(bytes int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.bytes, n.at, n.stated = max(bytes, leastBatch), time.Now(), stated
+	switch {
+	case n.limitLocked() == mostBatch:
+		n.every = growFirst
+	case bytes > n.bytes && !n.stated:
+		n.every = min(2*n.every, growLast)
+	}
+	n.bytes, n.at, n.stated = max(bytes/2, leastBatch), time.Now(), false
+}
+
+// state notes what the admin API says.
+func (n *narrow) state(bytes int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.bytes, n.at, n.every, n.stated = max(bytes, leastBatch), time.Now(), growFirst, true
 }
