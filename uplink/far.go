@@ -20,8 +20,14 @@ func (c FarCursor) String() string { return fmt.Sprintf("%d/%d", c.Epoch, c.Seq)
 // nobody else moves it while the session lives.
 type Resumer interface {
 	Far() FarCursor
-	// Reset moves the far cursor: up, over dead letters, and in either direction because the operator has said so. Nothing is in
-	// flight then, and the records sent afterwards follow the new cursor.
+	Resetter
+}
+
+// Resetter is implemented by sessions whose far side takes for stored what is below the highest number that it has. What stands behind a
+// dead letter is sent only once that is on stable storage in the log and Reset was called; a Resumer has a cursor to move then.
+type Resetter interface {
+	// Reset moves the far cursor, where there is one: up, over dead letters, and in either direction because the operator has said so.
+	// Nothing is in flight then, and the records sent afterwards follow the new cursor.
 	Reset(ctx context.Context, to FarCursor) error
 }
 

@@ -98,7 +98,7 @@ func (f *flight) waitForRoom(last uint64) (records, bytes int, ok bool) {
 
 // read returns the next records of the log, or none where there is something else to do.
 func (f *flight) read(reading context.Context, records, bytes int) ([]wal.Record, error) {
-	if f.held == nil && f.resumer == nil {
+	if f.held == nil && f.resetter == nil {
 		return f.readLog(reading, records, bytes)
 	}
 	ctx, cancel := context.WithCancel(reading)
@@ -163,7 +163,7 @@ func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 			err = t.final
 		}
 		switch {
-		case err != nil && f.resumer != nil:
+		case err != nil && f.resetter != nil:
 			delete(f.doubts, rec.Seq)
 			f.letterLocked(rec, err)
 			continue
@@ -266,7 +266,7 @@ func (f *flight) report(seq uint64, o Outcome) {
 		f.held.bytes += len(up.rec.Data)
 	}
 	up.Outcome = o
-	if o.Verdict == Drop && f.resumer != nil {
+	if o.Verdict == Drop && f.resetter != nil {
 		f.refusedLocked(up)
 		f.letterLocked(up.rec, reason(o.Err, "refused without a reason"))
 		f.progress = time.Now()

@@ -9,10 +9,10 @@ import (
 	"edgegateway/wal"
 )
 
-// Where the far side keeps a cursor, a dead letter waits until all below it has an outcome and nothing is in flight. Then it is
-// given to the log, and once that has it on stable storage the far cursor passes it:
+// Where the far side keeps a cursor, or takes what is below its highest number for stored (Resetter), a dead letter waits until all below
+// it has an outcome and nothing is in flight. Then it is given to the log, and once that has it on stable storage the far cursor passes it:
 //
-//	… acked ─▶ Cursor.Refuse ─▶ Sync ─▶ Resumer.Reset ─▶ what stands behind is read again and sent
+//	… acked ─▶ Cursor.Refuse ─▶ Sync ─▶ Resetter.Reset ─▶ what stands behind is read again and sent
 //
 // A kill before Sync leaves a record without an outcome that the far cursor has not passed: it is sent, and refused, again. A
 // kill before Reset leaves a far cursor below the letter; resume moves it. So the letter is never lost, and nothing doubled.
@@ -29,7 +29,7 @@ func (f *flight) letterLocked(rec wal.Record, err error) {
 
 // bury brings the letters that are there into the log and the far cursor past them. It returns false when the session is over.
 func (f *flight) bury(ctx context.Context) bool {
-	for f.resumer != nil {
+	for f.resetter != nil {
 		letters, wait, ok := f.takeLetters()
 		switch {
 		case !ok:
@@ -109,7 +109,7 @@ func (f *flight) buryThese(ctx context.Context, letters []wal.Record) error {
 	}
 	reset, cancel := context.WithTimeout(ctx, f.r.cfg.Timing.Open)
 	defer cancel()
-	if err := f.resumer.Reset(reset, FarCursor{f.r.cfg.Env.Epoch, last}); err != nil {
+	if err := f.resetter.Reset(reset, FarCursor{f.r.cfg.Env.Epoch, last}); err != nil {
 		if !errors.Is(err, context.Canceled) || ctx.Err() == nil {
 			f.halt(err)
 		}

@@ -52,7 +52,7 @@ func (f *flight) suspected(p *aloft) {
 		f.r.search = search{}
 	}
 	switch {
-	case p.alone && f.resumer == nil:
+	case p.alone && f.resetter == nil:
 		f.mu.Unlock()
 		f.refuse(p.rec, p.Err)
 		f.release(p)

@@ -55,7 +55,7 @@ func (r *Runner) session(ctx context.Context) ending {
 	}
 	_, f.copies = far.(Copier)
 	r.succeed(f)
-	if f.resumer, _ = far.(Resumer); f.resumer == nil && holds(r.cfg.Env.Promise.Order) {
+	if f.resetter, _ = far.(Resetter); f.resetter == nil && holds(r.cfg.Env.Promise.Order) {
 		f.held = &holding{queues: map[string]*queue{}}
 	}
 	var feeder sync.WaitGroup
@@ -94,7 +94,7 @@ func (f *flight) over() ending {
 type flight struct {
 	r           *Runner
 	far         Session
-	resumer     Resumer // far, where it keeps a far cursor; or nil
+	resetter    Resetter // far, where dead letters come first; or nil
 	stopReading context.CancelFunc
 	copies      bool          // far is a Copier
 	wake        chan struct{} // to watch: there is something to settle, or the flight has changed
@@ -117,7 +117,7 @@ type flight struct {
 	reports   []*aloft         // reported and not settled yet
 	spare     []*aloft         // room for them
 	settling  bool             // reports were taken and are on their way to the cursor
-	letters   []wal.Record     // with a resumer: refused for good, and the far cursor has not passed them yet
+	letters   []wal.Record     // with a resetter: refused for good, and the far side has not passed them yet
 	held      *holding         // nil where the order is strict
 	nudged    bool             // feed is to look again before it reads
 	interrupt func()           // ends its reading; nil where it does not read

@@ -47,7 +47,7 @@ type Record struct {
 // Retry come again in the same session, behind later ones.
 //
 // A session that keeps a far cursor (Resumer) moves it only behind records it has stored. One that becomes a dead letter is passed
-// by the Runner, with Resumer.Reset, once the letter is on stable storage in the log: a kill in between then loses neither. So a
+// by the Runner, with Resetter.Reset, once the letter is on stable storage in the log: a kill in between then loses neither. So a
 // session that reports Drop of a record sends nothing that stands behind it, and Send returns nil: the Runner hands that over
 // again (docs/adr/0014-dead-letters.md).
 type Session interface {

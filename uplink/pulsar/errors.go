@@ -82,8 +82,7 @@ func (l *link) plain(topic string, err error) error {
 	case errors.Is(err, errRepeat):
 		return fmt.Errorf("%s is still storing what an earlier session sent, or remembers more of topic %s than the topic has (was it emptied?)", l.address, topic)
 	case errors.Is(err, errCut):
-		return config("%s takes less in one message than it did before (was its setting maxMessageSize lowered? want at least %d bytes, "+
-			"or the gateway started again)", l.address, roomOfBatch)
+		return config("the library has cut a batch in two, which must not be where %s drops repeats (want the version of it that this gateway was made for)", l.address)
 	case errors.Is(err, errEnded):
 		return config("topic %s or %s is terminated and takes nothing more (want another topic)", l.topic, l.cursor)
 	case errors.Is(err, pulsar.ErrTopicTerminated), says(err, "TopicTerminated", "terminated"):

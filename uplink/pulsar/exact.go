@@ -192,6 +192,7 @@ func (s *exactSession) Reset(ctx context.Context, to uplink.FarCursor) error {
 		if err := s.drain(ctx); err != nil {
 			return s.failure()
 		}
+		s.buried()
 		if top := s.confirmed(); top > 0 {
 			s.stored = place{uplink.FarCursor{Epoch: s.env.Epoch, Seq: top}, s.generation}
 			s.far = s.stored
@@ -207,7 +208,7 @@ func (s *exactSession) Reset(ctx context.Context, to uplink.FarCursor) error {
 		if next.Generation == s.generation {
 			return nil
 		}
-		s.generation, s.begun = next.Generation, false
+		s.generation = next.Generation
 		return s.rename()
 	}))
 }

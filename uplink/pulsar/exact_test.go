@@ -25,8 +25,14 @@ type gateway struct {
 
 func run(t *testing.T, driver uplink.Driver, log *uplinktest.Log, choice uplink.Choice) *gateway {
 	t.Helper()
+	return runOver(t, driver, log, log, choice)
+}
+
+// runOver is run with a cursor that may be another one than the log's own.
+func runOver(t *testing.T, driver uplink.Driver, cursor uplink.Cursor, log *uplinktest.Log, choice uplink.Choice) *gateway {
+	t.Helper()
 	r := uplink.New(uplink.RunnerConfig{
-		Driver: driver, Cursor: log, Env: uplink.Env{Gateway: "gw1", Stream: "line", Epoch: 7, Uplink: "far"},
+		Driver: driver, Cursor: cursor, Env: uplink.Env{Gateway: "gw1", Stream: "line", Epoch: 7, Uplink: "far"},
 		Choice: func() (c uplink.Choice) { c, choice = choice, ""; return c },
 		Timing: uplink.Timing{
 			RetryMin: 10 * time.Millisecond, RetryMax: 50 * time.Millisecond, ConfigMin: 10 * time.Millisecond, ConfigMax: 50 * time.Millisecond,

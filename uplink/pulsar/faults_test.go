@@ -50,8 +50,6 @@ func TestFaults(t *testing.T) {
 	named := connect(t, b.Addr)
 	_, err = named.CreateProducer(client.ProducerOptions{Topic: "busy", Name: "edge-gateway/gw1/line/7"})
 	must(t, err)
-	admin(http.MethodPut, "persistent/public/default/narrow", nil)
-	admin(http.MethodPost, "persistent/public/default/narrow/maxMessageSize", 20000)
 	with := func(topic string, change func(*pulsar.Config)) *pulsar.Config {
 		c := at(b.Addr, topic)
 		if change != nil {
@@ -95,11 +93,6 @@ func TestFaults(t *testing.T) {
 		{
 			Name: "a producer of the same name", Driver: promised{with("busy", nil), uplink.EffectivelyOnce}, Want: "in use by a producer of the same name",
 			Mend: named.Close,
-		},
-		{
-			Name: "a topic that takes less than a batch", Want: "takes messages of 20000 bytes only", Config: true,
-			Driver: exactly(with("narrow", func(c *pulsar.Config) { c.Admin = "http://" + b.Web })),
-			Mend:   func() { admin(http.MethodDelete, "persistent/public/default/narrow/maxMessageSize", nil) },
 		},
 		{
 			Name: "nobody to read and no retention", Want: "would delete each record", Config: true,
@@ -238,7 +231,7 @@ func TestACursorTopicThatIsTerminatedIsNamed(t *testing.T) {
 	}
 }
 
-func TestABrokerOfSmallMessagesGetsNoBatches(t *testing.T) {
+func TestABrokerOfSmallMessagesGetsSmallBatches(t *testing.T) {
 	b := rig.Pulsar(t, "maxMessageSize=100000")
 	for n := 400; n < 1500; n += 500 {
 		g := run(t, promised{at(b.Addr, "tiny"), uplink.EffectivelyOnce}, filled(n), "")

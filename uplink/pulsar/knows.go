@@ -15,11 +15,7 @@ var _ uplink.Knower = (*session)(nil)
 // Knows implements uplink.Knower. What the broker takes for a repeat is what is not above the highest sequence id that it has seen of the
 // producer's name, which has the epoch in it; it said so when the producer was made.
 func (s *session) Knows(_ context.Context, id pipeline.RecordID) (bool, error) {
-	if !s.ordered {
-		return false, nil
-	}
-	next, ok := nextSequence(s.producer)
-	return ok && id.Seq < next, nil
+	return s.ordered && id.Seq < s.next, nil
 }
 
 // nextSequence returns the number behind the highest one that the broker had when the producer was made. The library counts on from it

@@ -41,7 +41,7 @@ type link struct {
 	ctx     context.Context //nolint:containedctx // ends with the link, and every Send with it
 	cancel  context.CancelFunc
 	cuts    chan int     // records in each batch that the library has closed
-	most    atomic.Int32 // bytes that the broker takes in a message, as it says when it is connected; 0 for not yet
+	most    atomic.Int32 // bytes that the broker takes in a message, as it says when it is connected; 0 for not yet: then no batch is safe
 
 	mu    sync.Mutex // guards the fields below
 	err   error

@@ -67,7 +67,9 @@ func (l listener) Debug(args ...any) {
 		}
 	case largest:
 		if n, ok := args[1].(int32); ok {
-			l.link.most.Store(n)
+			if most := l.link.most.Load(); most == 0 || n < most { // it is told by each broker that it connects to
+				l.link.most.Store(n)
+			}
 		}
 	}
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/apache/pulsar-client-go/pulsar"
@@ -22,10 +20,9 @@ type note struct {
 	// From is where to look for the last mark, as a message id of the library: what is older is of no more use.
 	From []byte `json:"from,omitempty"`
 	// Stored is a place up to which the stream was stored when the claim was made.
-	Stored place  `json:"stored,omitzero"`
-	After  place  `json:"after,omitzero"`
-	To     place  `json:"to,omitzero"`
-	Room   string `json:"room,omitempty"` // makes a note as large as a batch
+	Stored place `json:"stored,omitzero"`
+	After  place `json:"after,omitzero"`
+	To     place `json:"to,omitzero"`
 }
 
 const (
@@ -40,12 +37,12 @@ type mark struct{ After, To place }
 // claims is what this instance of the gateway knows of its claims. It outlives the sessions, so that an instance which lost a
 // topic to another one does not take it back at its next try: the two would fence each other for ever.
 type claims struct {
-	mu       sync.Mutex          // guards the fields below
-	instance string              // its name in claims; a new one with each start
-	held     map[string]bool     // topics it has claimed
-	lost     map[string]bool     // those that another instance has claimed after it, whatever became of their notes
-	probed   map[string]bool     // topics that drop repeats; whether a batch is too large for them
-	sizes    map[string]measured // what topics took
+	mu       sync.Mutex         // guards the fields below
+	instance string             // its name in claims; a new one with each start
+	held     map[string]bool    // topics it has claimed
+	lost     map[string]bool    // those that another instance has claimed after it, whatever became of their notes
+	probed   map[string]bool    // topics that drop repeats
+	narrows  map[string]*narrow // what topics have refused
 }
 
 func (c *claims) of(topic string) (instance string, held, lost bool) {
@@ -69,35 +66,33 @@ func (c *claims) hold(topic string) {
 	c.held[topic] = true
 }
 
-func (c *claims) wasProbed(topic string) (small, probed bool) {
+func (c *claims) wasProbed(topic string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	small, probed = c.probed[topic]
-	return small, probed
+	return c.probed[topic]
 }
 
-func (c *claims) hasProbed(topic string, small bool) {
+func (c *claims) hasProbed(topic string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.probed == nil {
 		c.probed = map[string]bool{}
 	}
-	c.probed[topic] = small
+	c.probed[topic] = true
 }
 
-func (c *claims) measured(topic string) measured {
+func (c *claims) narrow(topic string) *narrow {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.sizes[topic]
-}
-
-func (c *claims) note(topic string, m measured) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.sizes == nil {
-		c.sizes = map[string]measured{}
+	n := c.narrows[topic]
+	if n == nil {
+		n = &narrow{}
+		if c.narrows == nil {
+			c.narrows = map[string]*narrow{}
+		}
+		c.narrows[topic] = n
 	}
-	c.sizes[topic] = m
+	return n
 }
 
 // notes is the cursor topic of one session.
@@ -254,33 +249,25 @@ func (l *link) write(p pulsar.Producer, n note, seq *int64) (pulsar.MessageID, e
 	return id, err
 }
 
-// probeRepeats sees, once in the gateway's life, whether the broker drops repeats, and whether a batch of records fits into a
-// message; small if not. The library measures before it compresses, so the note is small on its way.
-func (c *Config) probeRepeats(s *session) (small bool, err error) {
+// probeRepeats sees, once in the gateway's life, whether the broker drops repeats.
+func (c *Config) probeRepeats(s *session) error {
 	topic, err := s.partition(s.cursor, "")
 	if err != nil {
-		return false, s.explainOf(s.cursor, err)
+		return s.explainOf(s.cursor, err)
 	}
-	if small, probed := c.claims.wasProbed(topic); probed {
-		return small, nil
+	if c.claims.wasProbed(topic) {
+		return nil
 	}
-	never := uint(0)
-	p, err := s.client.CreateProducer(pulsar.ProducerOptions{
-		Topic: topic, SendTimeout: -1, MaxReconnectToBroker: &never, BackOffPolicyFunc: s.lost, CompressionType: pulsar.LZ4,
-	})
+	p, err := s.noteProducer(topic)
 	if err != nil {
-		return false, s.explainOf(s.cursor, err)
+		return s.explainOf(s.cursor, err)
 	}
 	defer p.Close()
-	err = s.twice(p, topic, note{Kind: noteProbe, Room: strings.Repeat(" ", roomOfBatch)})
-	if errors.Is(err, pulsar.ErrMessageTooLarge) {
-		small, err = true, s.twice(p, topic, note{Kind: noteProbe})
+	if err := s.twice(p, topic, note{Kind: noteProbe}); err != nil {
+		return s.explainOf(s.cursor, err)
 	}
-	if err != nil {
-		return false, s.explainOf(s.cursor, err)
-	}
-	c.claims.hasProbed(topic, small)
-	return small, nil
+	c.claims.hasProbed(topic)
+	return nil
 }
 
 // read returns what the notes say, from the last mark that the last note knows of.

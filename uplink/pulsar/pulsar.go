@@ -113,8 +113,7 @@ func (c *Config) cursorTopic() string {
 
 // What is sent at once.
 const (
-	batchBytes   = 128 << 10          // of one batch or pack; the library's own default
-	roomOfBatch  = batchBytes + 4<<10 // what a broker must take for it
+	batchBytes   = 128 << 10 // of one batch or pack; the library's own default. What goes alone may have more
 	batchRecords = 1000
 	maxPending   = 8192 // above what a Runner has in flight, so that the library never blocks
 	clientMemory = 16 << 20
@@ -135,9 +134,13 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 	}
 	s := &session{link: l, env: env, pack: max(c.Pack, 1), aloft: map[*message]struct{}{}, exact: env.Promise.Delivery == uplink.ExactlyOnce, claims: &c.claims}
 	s.ordered = s.exact || env.Promise.Delivery == uplink.EffectivelyOnce
-	s.batching = s.pack == 1
+	s.batching = s.ordered || s.pack == 1
+	s.room = room{bytes: batchBytes, topic: c.claims.narrow(s.topic)}
 	topic := s.topic // what is opened may find a partition of it, also after its time is up
 	var far uplink.Session = s
+	if s.ordered && !s.exact {
+		far = lettersFirst{s}
+	}
 	err = l.do(ctx, func() error {
 		if !s.exact {
 			return s.open(c)
@@ -146,13 +149,8 @@ func (c *Config) Open(ctx context.Context, env uplink.Env) (uplink.Session, erro
 		far = e
 		return e.open()
 	})
-	switch {
-	case err != nil:
-	case c.Admin != "":
-		s.whole, s.sized = true, true
+	if err == nil && c.Admin != "" {
 		err = c.checkTopic(ctx, s)
-	case s.ordered:
-		err = s.measureFirst(ctx)
 	}
 	if err != nil {
 		l.fail(err)
@@ -200,7 +198,6 @@ func (c *Config) terminated(ctx context.Context, env uplink.Env) error {
 // open makes the producer of what is not exactly_once.
 func (s *session) open(c *Config) error {
 	var topic, name string
-	small := false
 	if s.ordered {
 		name = producerName(s.env, 0)
 		if c.faulty.noDedup {
@@ -212,17 +209,16 @@ func (s *session) open(c *Config) error {
 			topic, err = s.partition(s.topic, s.env.Gateway+"/"+s.env.Stream)
 			return err
 		},
-		func() (err error) {
-			if s.ordered {
-				small, err = c.probeRepeats(s)
+		func() error {
+			if !s.ordered {
+				return nil
 			}
-			return err
+			return c.probeRepeats(s)
 		})
 	if err != nil {
 		return err
 	}
 	s.topic = topic
-	s.batching = s.batching && !small // or the library would cut batches in two
 	return s.produce(c, name, pulsar.ProducerAccessModeShared)
 }
 
@@ -251,6 +247,13 @@ func (s *session) produce(c *Config, name string, access pulsar.ProducerAccessMo
 		return err
 	}
 	s.producer = producer
+	if s.ordered {
+		next, ok := nextSequence(producer)
+		if !ok {
+			return errors.New("the library does not say how far the broker is (want the version of it that this gateway was made for)")
+		}
+		s.next = next
+	}
 	s.mu.Lock()
 	s.link.refused = s.refused
 	s.mu.Unlock()

@@ -17,8 +17,8 @@ type retention struct {
 	Megabytes int64 `json:"retentionSizeInMB"`
 }
 
-// checkTopic refuses a topic that deletes at once what it confirms: one without a subscription and without retention; and one that
-// may refuse a batch for its size, where order is promised.
+// checkTopic refuses a topic that deletes at once what it confirms: one without a subscription and without retention. It notes what the
+// topic takes at once.
 func (c *Config) checkTopic(ctx context.Context, s *session) error {
 	config, err := c.TLS.Client()
 	if err != nil {
@@ -34,9 +34,8 @@ func (c *Config) checkTopic(ctx context.Context, s *session) error {
 	if err := ask("persistent/"+name+"/maxMessageSize", &limit); err != nil {
 		return err
 	}
-	if limit > 0 && limit < roomOfBatch && s.ordered {
-		return uplink.Config(fmt.Errorf("topic %s takes messages of %d bytes only, by its own policy: what goes behind one that is refused "+
-			"might be stored before it (want a limit of at least %d bytes for the topic, or delivery: at_least_once)", s.topic, limit, roomOfBatch))
+	if limit > 0 && limit < mostBatch {
+		s.room.topic.state(limit - limit/8) // leaves room for what is around it
 	}
 	var subscriptions []string
 	if err := ask("persistent/"+name+"/subscriptions", &subscriptions); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/apache/pulsar-client-go/pulsar"
 
@@ -22,59 +23,47 @@ const (
 	propertyGeneration = "gw-generation" // how often an operator has set the cursor back, where that is not 0
 )
 
-// smallest is what every broker takes. Larger records are sent alone until one as large was taken, so that nothing is stored
-// behind one that is refused.
-const smallest = 4 << 10
-
-// fullBatch is the size with which a batch is as large as any that follows.
-const fullBatch = batchBytes - 8<<10
-
-// session implements uplink.Session.
+// session implements uplink.Session. Where the broker drops repeats by their sequence (ordered), one message at most is in flight at any
+// time, in every session: a broker that refuses one goes on with what follows it, and the refused one, sent again, would be below what
+// it has, and count as a repeat. So all below the highest sequence that the broker has is stored, or a dead letter.
 type session struct {
 	*link
 	env      uplink.Env
 	producer pulsar.Producer
 	pack     int
 	exact    bool
-	ordered  bool // the broker drops what it has by its sequence, so nothing may pass a record that is refused
-	batching bool // the library puts records together
+	ordered  bool   // the broker drops what it has by its sequence
+	batching bool   // the library puts messages together
+	next     uint64 // with ordered: what is below is with the broker, or on its way to the disks
 	// generation is part of the producer's name.
 	generation uint64
 	claims     *claims
 	flushing   sync.WaitGroup // calls of the producer that may not run beside its Close
 
-	sending sync.Mutex        // held by Send and Reset, Close waits for it; guards the fields below
-	begun   bool              // something new was confirmed, so the broker has nothing of what follows
-	doubt   int               // with effectively_once, until then: how many records are tried next
-	known   pipeline.RecordID // of the first one that was confirmed when it had begun
-	heavy   int               // bytes that went alone since then
-	sized   bool              // the topic need not be measured
-	whole   bool              // the topic takes a batch, whatever is in it; until then what was confirmed proves nothing
-	proven  int               // bytes of the largest record, or pack, that was confirmed
-	full    bool              // a batch was confirmed that is as large as any
-	uncut   int               // records of the batch that the library has not closed yet
-	flushed chan struct{}     // closed when all up to it is confirmed
+	sending sync.Mutex    // held by Send and Reset, Close waits for it; guards the fields below
+	sure    bool          // what is below next is stored
+	begun   bool          // something was sent, and what follows cannot be a repeat
+	uncut   int           // messages of the batch that the library has not closed yet
+	flushed chan struct{} // closed when all up to it is confirmed
 
-	flying    sync.Mutex            // guards the fields below
-	aloft     map[*message]struct{} // messages without a receipt
-	fresh     bool                  // the broker has stored something, and not taken it for a repeat
-	dropped   bool                  // the last message was refused for good
-	measuring bool                  // noise is on its way, and nothing else
-	idle      chan struct{}
-	closed    bool
-	top       uint64           // last sequence that was confirmed
-	newest    pulsar.MessageID // where it is
-	before    pulsar.MessageID // the last message that is not in one entry with it
+	flying  sync.Mutex            // guards the fields below
+	aloft   map[*message]struct{} // messages without a receipt
+	room    room
+	dropped bool // a record was refused for good, and nothing goes on before its dead letter is on stable storage
+	idle    chan struct{}
+	closed  bool
+	top     uint64           // last sequence that was confirmed
+	newest  pulsar.MessageID // where it is
+	before  pulsar.MessageID // the last message that is not in one entry with it
 }
 
-// message is what the broker stores at once: one record, a pack, or a batch.
+// message is what the broker stores at once: a batch of records or packs, or one alone.
 type message struct {
 	recs   []uplink.Record
 	bytes  int
-	alone  bool // nothing else is in flight
-	last   bool // nothing follows it in this call of Send
-	begun  bool // it cannot be a repeat
-	left   int  // what the library has no receipt of
+	parts  int // what the library knows as messages
+	left   int // those without a receipt
+	sent   time.Time
 	report func(uint64, uplink.Outcome)
 }
 
@@ -86,46 +75,111 @@ func (s *session) Send(ctx context.Context, recs []uplink.Record, report func(ui
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	for len(recs) > 0 {
-		n, bytes := s.chunk(recs)
-		if err := s.sendChunk(ctx, recs[:n], bytes, n == len(recs), report); err != nil {
-			if s.ctx.Err() != nil {
-				return s.failure()
-			}
+		n, err := s.sendNext(ctx, recs, report)
+		switch {
+		case err != nil && s.ctx.Err() != nil:
+			return s.failure()
+		case err != nil:
 			return err
+		case n == 0:
+			return nil // the Runner hands the rest over again, behind the dead letter
 		}
 		recs = recs[n:]
 	}
 	return nil
 }
 
-// inDoubt reports whether the broker may have what comes next. With exactly_once the last message says that it has not.
-func (s *session) inDoubt() bool { return s.ordered && !s.exact && !s.begun }
+// sendNext sends the next message and returns how many records are in it; none where a dead letter has to be stored first.
+func (s *session) sendNext(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) (int, error) {
+	if s.ordered {
+		if err := s.drain(ctx); err != nil {
+			return 0, err
+		}
+		if s.hasDropped() {
+			return 0, nil
+		}
+		if n := s.known(recs); n > 0 {
+			return n, s.repeat(ctx, recs[:n], report)
+		}
+	}
+	n, bytes := s.chunk(recs)
+	s.begun = true
+	return n, s.publish(ctx, &message{recs: recs[:n], bytes: bytes, report: report})
+}
 
-// chunk returns how many records go next, and their bytes: one message of the broker, or some that are each tried by itself.
+// known returns how many of the records the broker has. With exactly_once none of those that are sent is stored, as the last message says.
+func (s *session) known(recs []uplink.Record) (n int) {
+	for !s.exact && n < len(recs) && recs[n].ID.Seq < s.next {
+		n++
+	}
+	return n
+}
+
+// repeat reports records that the broker has. They are not sent: the topic may take less than it did when they were stored.
+func (s *session) repeat(ctx context.Context, recs []uplink.Record, report func(uint64, uplink.Outcome)) error {
+	if !s.sure {
+		if err := s.ask(ctx, recs[0].ID); err != nil {
+			return err
+		}
+		s.sure = true
+	}
+	for i := range recs {
+		report(recs[i].ID.Seq, uplink.Outcome{Verdict: uplink.Ack, Repeat: true})
+	}
+	return nil
+}
+
+// ask finds out whether what is below next is on the broker's disks: it may have been on its way there when the producer was made. An
+// empty message with the highest number is dropped as a repeat then, so nobody reads it. While it is on its way the broker does not
+// know, and ends the session; should it fail to store it, it ends all producers, this one too.
+func (s *session) ask(ctx context.Context, id pipeline.RecordID) error {
+	id.Seq = s.next - 1
+	question := uplink.Record{ID: id}
+	m := s.message(&question, &question)
+	answer := make(chan error, 1)
+	s.producer.SendAsync(ctx, &m, func(id pulsar.MessageID, _ *pulsar.ProducerMessage, err error) {
+		if err == nil && id.LedgerID() >= 0 {
+			err = s.storesRepeats(s.topic)
+		}
+		answer <- err
+	})
+	if s.batching {
+		s.cut(1)
+		if err := s.waitCut(ctx); err != nil {
+			return err
+		}
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// chunk returns how many records go in the next message, and their bytes.
 func (s *session) chunk(recs []uplink.Record) (n, bytes int) {
-	most := s.pack
+	most, limit := s.pack, batchBytes
 	switch {
-	case s.inDoubt():
-		most = max(s.doubt, 1)
-	case s.batching && s.ordered && !s.begun:
-		most = 1
+	case s.ordered && !s.exact && !s.begun:
+		most = 1 // the broker would not see that it has the beginning of a batch
+	case s.ordered:
+		s.flying.Lock()
+		most, limit = len(recs), s.room.limit(int(s.most.Load()))
+		s.flying.Unlock()
 	case s.batching:
 		most = batchRecords
 	}
-	total := 0
 	for n < len(recs) && n < most {
 		size := len(recs[n].JSON)
-		if total += size; s.batching {
-			total += envelope(&recs[n])
+		if s.batching {
+			size += envelope(&recs[n])
 		}
-		if n > 0 && (total > batchBytes || s.unproven(size)) {
+		if n > 0 && bytes+size > limit {
 			break
 		}
-		bytes = total
+		bytes += size
 		n++
-		if s.unproven(size) {
-			break
-		}
 	}
 	return n, bytes
 }
@@ -135,89 +189,14 @@ func envelope(r *uplink.Record) int {
 	return 128 + len(r.ID.Gateway) + len(r.ID.Stream) + len(r.Message.Topic) + len(r.Message.PartitionKey())
 }
 
-// unproven reports whether the broker might refuse a record or a pack for its size, as far as the session knows.
-func (s *session) unproven(size int) bool { return s.ordered && size > max(smallest, s.proven) }
-
-// prove notes what the broker has taken. A limit of the topic counts what is left after compression, and of two records of one size
-// that may be ten times as much for the second: so what is larger than a batch stays unproven.
-func (s *session) prove(size int) {
-	if s.whole {
-		s.proven = max(s.proven, min(size, batchBytes))
-	}
-}
-
-// mustWait reports whether nothing else may be in flight with what goes next.
-func (s *session) mustWait(recs []uplink.Record, bytes int) bool {
-	switch {
-	case !s.ordered:
-		return false
-	case !s.begun, s.batching && !s.full:
-		return true
-	case s.batching:
-		return len(recs) == 1 && s.unproven(len(recs[0].JSON))
-	}
-	return s.unproven(bytes)
-}
-
-// sendChunk sends records, and waits before and after where they must be alone.
-func (s *session) sendChunk(ctx context.Context, recs []uplink.Record, bytes int, last bool, report func(uint64, uplink.Outcome)) error {
-	alone := s.mustWait(recs, bytes)
-	if alone {
-		if err := s.drain(ctx); err != nil {
-			return err
-		}
-		if s.begun && !s.sized && s.heavy >= fullBatch {
-			if err := s.measure(ctx, s.known); err != nil {
-				return err
-			}
-			alone = s.mustWait(recs, bytes)
-		}
-	}
-	if together := s.pack > 1 || s.batching; together && !s.inDoubt() {
-		if err := s.publish(ctx, &message{recs: recs, bytes: bytes, alone: alone, last: last, begun: s.begun, report: report}); err != nil {
-			return err
-		}
-	} else {
-		for i := range recs {
-			m := &message{recs: recs[i : i+1], bytes: len(recs[i].JSON), alone: alone && len(recs) == 1, last: last, begun: s.begun, report: report}
-			if err := s.publish(ctx, m); err != nil {
-				return err
-			}
-		}
-	}
-	if !alone {
-		return ctx.Err()
-	}
-	if err := s.drain(ctx); err != nil {
-		return err
-	}
-	if s.wasDropped() {
-		return nil // it is the last record of recs, and says nothing of what the broker takes
-	}
-	if !s.begun && (s.exact || s.storedNew()) {
-		s.begun, s.known = true, recs[0].ID
-	}
-	s.heavy += bytes
-	s.doubt = min(2*max(s.doubt, 1), batchRecords)
-	s.full = s.full || s.whole && bytes >= fullBatch
-	for i := range recs {
-		s.prove(len(recs[i].JSON))
-	}
-	if s.pack > 1 {
-		s.prove(bytes)
-	}
-	return nil
-}
-
 // publish sends one message.
 func (s *session) publish(ctx context.Context, m *message) error {
 	if err := s.waitCut(ctx); err != nil {
 		return err
 	}
 	out := s.messages(m.recs)
-	m.left = len(out)
+	m.parts, m.left, m.sent = len(out), len(out), time.Now()
 	s.flying.Lock()
-	s.dropped = false
 	s.aloft[m] = struct{}{}
 	s.flying.Unlock()
 	if s.ctx.Err() != nil { // giveUp may have come before it
@@ -234,9 +213,9 @@ func (s *session) publish(ctx context.Context, m *message) error {
 }
 
 // cut has the library close its batch: behind what it was given, and at once, instead of some milliseconds later.
-func (s *session) cut(records int) {
+func (s *session) cut(messages int) {
 	flushed := make(chan struct{})
-	s.uncut, s.flushed = records, flushed
+	s.uncut, s.flushed = messages, flushed
 	producer := s.producer
 	s.flushing.Go(func() {
 		defer close(flushed)
@@ -273,7 +252,7 @@ func (s *session) landed(m *message, id pulsar.MessageID, err error) {
 		return
 	}
 	switch {
-	case err != nil && isRefused(err):
+	case err != nil && isRefused(err) && !s.hasLocked(m):
 		s.refusedLocked(m, true, err)
 		s.landLocked(m)
 		return
@@ -282,24 +261,27 @@ func (s *session) landed(m *message, id pulsar.MessageID, err error) {
 			s.fail(err)
 		}
 		return // in doubt
-	case id.LedgerID() < 0 && (s.exact || m.begun):
+	case s.ordered && id.LedgerID() < 0:
 		s.fail(errRepeat)
 		return // so is this
-	case s.ordered && !s.exact && s.batching && int(id.BatchSize()) != len(m.recs):
+	case s.ordered && s.batching && int(id.BatchSize()) != m.parts:
 		s.fail(errCut)
 		return
 	}
 	if m.left--; m.left > 0 {
 		return
 	}
-	repeat := id.LedgerID() < 0
+	s.room.took(m.bytes, time.Since(m.sent))
 	s.storedLocked(id, m.recs[len(m.recs)-1].ID.Seq)
-	s.fresh = s.fresh || !repeat
 	for i := range m.recs {
-		m.report(m.recs[i].ID.Seq, uplink.Outcome{Verdict: uplink.Ack, Repeat: repeat})
+		m.report(m.recs[i].ID.Seq, uplink.Outcome{Verdict: uplink.Ack})
 	}
 	s.landLocked(m)
 }
+
+// hasLocked reports whether the broker may have a message, whatever it said of its size: an earlier session has sent it, under the same number,
+// and it was on its way to the disks when this one read where the stream stands. The next one knows.
+func (s *session) hasLocked(m *message) bool { return s.ordered && m.recs[0].ID.Seq < s.next }
 
 // giveUp says of what is in flight where the link ends that nobody knows what became of it: the Runner has nothing more to send,
 // perhaps, and would wait for an answer. An answer that comes after that counts for nothing.
@@ -318,17 +300,8 @@ func (s *session) giveUp() {
 	}
 }
 
-func (s *session) storedNew() bool {
-	s.flying.Lock()
-	defer s.flying.Unlock()
-	return s.fresh
-}
-
-// storedLocked notes where a message is. The broker names none for a repeat.
+// storedLocked notes where a message is.
 func (s *session) storedLocked(id pulsar.MessageID, seq uint64) {
-	if id.LedgerID() < 0 {
-		return
-	}
 	if s.newest != nil && (s.newest.LedgerID() != id.LedgerID() || s.newest.EntryID() != id.EntryID()) {
 		s.before = s.newest
 	}
@@ -351,13 +324,15 @@ func (s *session) landLocked(m *message) {
 }
 
 // refusedLocked reports a message that the broker never takes, or that may be the one. What has company is a suspect: the Runner
-// sends it again alone.
+// sends it again in halves.
 func (s *session) refusedLocked(m *message, sure bool, err error) {
 	o := uplink.Outcome{Verdict: uplink.Suspect, Err: s.tooLarge(m, err)}
-	if sure && len(m.recs) == 1 && (!s.ordered || m.alone && m.last) {
+	if sure && len(m.recs) == 1 {
 		o.Verdict = uplink.Drop
+		s.dropped = s.ordered
+	} else if s.ordered {
+		s.room.topic.refused(m.bytes)
 	}
-	s.dropped = true
 	for i := range m.recs {
 		m.report(m.recs[i].ID.Seq, o)
 	}
@@ -366,26 +341,29 @@ func (s *session) refusedLocked(m *message, sure bool, err error) {
 	}
 }
 
-func (s *session) wasDropped() bool {
+func (s *session) hasDropped() bool {
 	s.flying.Lock()
 	defer s.flying.Unlock()
 	return s.dropped
+}
+
+// buried lets go on what stands behind a dead letter.
+func (s *session) buried() {
+	s.flying.Lock()
+	defer s.flying.Unlock()
+	s.dropped = false
 }
 
 // refused is told what the broker said of a message, not of which: all in flight are suspects.
 func (s *session) refused(said refusal) {
 	if said.isSize() {
 		s.flying.Lock()
-		if s.ordered && s.isLessThanABatch() {
-			s.flying.Unlock()
-			s.tooNarrow()
-			return
-		}
 		sure := len(s.aloft) == 1
 		for m := range s.aloft {
-			if !s.closed {
-				s.refusedLocked(m, sure, said)
+			if s.closed || s.hasLocked(m) {
+				continue // in doubt
 			}
+			s.refusedLocked(m, sure, said)
 			s.landLocked(m)
 		}
 		s.flying.Unlock()
@@ -413,35 +391,39 @@ func (s *session) drain(ctx context.Context) error {
 	return s.ctx.Err()
 }
 
-// messages makes what Pulsar's consumers get: a message for each record, or a pack with a line for each. With effectively_once all
-// that is stored together has the sequence id of its last record, so that the broker knows how far it goes.
+// messages makes what Pulsar's consumers get: a message for each record, or packs with a line for each. With effectively_once all
+// that is stored together has the sequence id of its last record, so that the broker knows how far it goes; with exactly_once each has that
+// of its first one, and the library sends the lowest: the broker refuses a message of which it has anything.
 func (s *session) messages(recs []uplink.Record) []pulsar.ProducerMessage {
-	last := &recs[len(recs)-1]
-	if s.pack > 1 {
-		m := s.message(last, last)
-		if s.exact { // the first message of a session is to be refused if anything of it is stored
-			m = s.message(last, &recs[0])
-		}
-		m.Key = ""
-		delete(m.Properties, propertyTopic)
-		m.Properties[propertyFirst] = strconv.FormatUint(recs[0].ID.Seq, 10)
-		var lines bytes.Buffer
-		for i := range recs {
-			lines.Write(recs[i].JSON)
-			lines.WriteByte('\n')
-		}
-		m.Payload = lines.Bytes()
-		return []pulsar.ProducerMessage{m}
-	}
-	out := make([]pulsar.ProducerMessage, len(recs))
-	for i := range recs {
-		numbered := last
+	end := &recs[len(recs)-1]
+	out := make([]pulsar.ProducerMessage, 0, (len(recs)+s.pack-1)/s.pack)
+	for len(recs) > 0 {
+		n := min(s.pack, len(recs))
+		numbered := end
 		if s.exact {
-			numbered = &recs[i]
+			numbered = &recs[0]
 		}
-		out[i] = s.message(&recs[i], numbered)
+		m := s.message(&recs[n-1], numbered)
+		if s.pack > 1 {
+			s.fill(&m, recs[:n])
+		}
+		out = append(out, m)
+		recs = recs[n:]
 	}
 	return out
+}
+
+// fill makes a pack of the message of its last record.
+func (s *session) fill(m *pulsar.ProducerMessage, recs []uplink.Record) {
+	m.Key = ""
+	delete(m.Properties, propertyTopic)
+	m.Properties[propertyFirst] = strconv.FormatUint(recs[0].ID.Seq, 10)
+	var lines bytes.Buffer
+	for i := range recs {
+		lines.Write(recs[i].JSON)
+		lines.WriteByte('\n')
+	}
+	m.Payload = lines.Bytes()
 }
 
 // message makes that of one record, with the sequence id of another.
@@ -465,6 +447,16 @@ func (s *session) tooLarge(m *message, err error) error {
 		return fmt.Errorf("%s refuses a message of %d records and %d bytes: %w", s.address, len(m.recs), m.bytes, err)
 	}
 	return fmt.Errorf("the record has %d bytes, more than %s takes (its setting maxMessageSize)", m.bytes, s.address)
+}
+
+// lettersFirst is a session of effectively_once. It implements uplink.Resetter: what stands behind a dead letter has a higher number, so
+// the letter has to be on stable storage before.
+type lettersFirst struct{ *session }
+
+// Reset implements uplink.Resetter.
+func (s lettersFirst) Reset(context.Context, uplink.FarCursor) error {
+	s.buried()
+	return nil
 }
 
 // Close implements uplink.Session.
