@@ -13,3 +13,15 @@ func (c *Config) WaitClosed() { c.links.Wait() }
 
 // TopicOf returns the topic of a stream.
 func (c *Config) TopicOf(env uplink.Env) string { return topicOf(c.Topic, env) }
+
+// Cuts returns how many batches the library has closed that the session does not know of yet.
+func Cuts(s uplink.Session) int {
+	switch s := s.(type) {
+	case lettersFirst:
+		return len(s.cuts)
+	case *exactSession:
+		return len(s.cuts)
+	default:
+		return len(s.(*session).cuts)
+	}
+}

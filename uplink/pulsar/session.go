@@ -203,8 +203,9 @@ func (s *session) publish(ctx context.Context, m *message) error {
 		return s.failure()
 	}
 	done := func(id pulsar.MessageID, _ *pulsar.ProducerMessage, err error) { s.landed(m, id, err) }
+	whole := context.WithoutCancel(ctx) // a batch with the number of its last record must not end before that
 	for i := range out {
-		s.producer.SendAsync(ctx, &out[i], done)
+		s.producer.SendAsync(whole, &out[i], done)
 	}
 	if s.batching {
 		s.cut(len(out))
