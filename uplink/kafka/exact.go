@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -49,10 +51,13 @@ type exact struct {
 	last       uplink.FarCursor
 	round      uint64 // counts Sends
 	timer      *time.Timer
-	committed  time.Time     // when the last one was
+	asked      time.Time     // when the commit of the last one was
+	committed  time.Time     // when it was answered
 	took       time.Duration // its commit
 	single     bool          // and it had one record
 	failed     error         // the session is of no more use
+
+	broken atomic.Int64 // when a connection broke last on which something was asked, or none could be made; in Unix nanoseconds
 }
 
 // hooks are for tests: committing is called before a commit and committed between it and its reports, outside leaves the cursor out
@@ -92,7 +97,7 @@ func (s *exact) open(ctx context.Context, c *Config, env uplink.Env) (err error)
 	}
 	topics, settings, err := s.meet(ctx, func(batch int) (*kgo.Client, error) {
 		client, err := kgo.NewClient(append(append(slices.Clip(s.options), c.produce(batch)...),
-			kgo.TransactionalID(s.id), kgo.TransactionTimeout(s.timeout), kgo.ProducerLinger(linger), kgo.WithHooks(s.quota),
+			kgo.TransactionalID(s.id), kgo.TransactionTimeout(s.timeout), kgo.ProducerLinger(linger), kgo.WithHooks(s.quota, s),
 			// A broker that still ends the last transaction refuses the first batch of the next, and the client sends that again when it
 			// has asked for the topic: soon, and so more often until a topic that goes away shows.
 			kgo.MetadataMinAge(10*time.Millisecond), kgo.UnknownTopicRetries(400),
@@ -139,6 +144,22 @@ func partitioner() kgo.Partitioner {
 			return keyed.Partition(r, n)
 		}
 	})
+}
+
+// OnBrokerE2E implements kgo.HookBrokerE2E. A connection on which nothing was asked is closed by the client itself, and does not count.
+func (s *exact) OnBrokerE2E(_ kgo.BrokerMetadata, _ int16, asked kgo.BrokerE2E) {
+	s.noteBreak(asked.Err())
+}
+
+// OnBrokerConnect implements kgo.HookBrokerConnect.
+func (s *exact) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	s.noteBreak(err)
+}
+
+func (s *exact) noteBreak(err error) {
+	if err != nil {
+		s.broken.Store(time.Now().UnixNano())
+	}
 }
 
 // Far implements uplink.Resumer.

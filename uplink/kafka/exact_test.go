@@ -23,6 +23,7 @@ func TestExactlyOnce(t *testing.T) {
 	t.Run("the older of two sessions is fenced", func(t *testing.T) { fenced(t, server.Addr) })
 	t.Run("the far cursor is moved and read back", func(t *testing.T) { moved(t, server.Addr) })
 	t.Run("a backlog goes in large transactions", func(t *testing.T) { backlog(t, server.Addr) })
+	t.Run("a connection breaks behind a commit", func(t *testing.T) { brokenBehindCommit(t, server) })
 	t.Run("faults", func(t *testing.T) { exactFaults(t, server.Addr) })
 }
 
@@ -218,6 +219,40 @@ func backlog(t *testing.T, addr string) {
 	}
 	if got := len(readCommitted(t, addr, "backlog")); got != n {
 		t.Errorf("%d records are there, want %d", got, n)
+	}
+}
+
+// brokenBehindCommit wants a session to end whose connections break as the broker ends its transaction: the next one looks for what that
+// left before anything is written on top of it.
+func brokenBehindCommit(t *testing.T, server *rig.Server) {
+	prepare(t, server.Addr, "broken")
+	p := uplinktest.NewProxy(t, server.ProxyAt, server.ProxyTo)
+	driver := exactly(p.Addr, "broken-gw1")
+	breaks := false
+	driver.Committed = func() {
+		if breaks {
+			p.Down()
+			p.Up()
+		}
+	}
+	s := openWith(t, driver, exactEnv())
+	wantAcks(t, send(t, s, records(1, 10)))
+	breaks = true
+	wantAcks(t, send(t, s, records(11, 20)))
+	for _, o := range send(t, s, records(21, 30)) {
+		if o.Verdict != uplink.Retry || o.Err == nil || !strings.Contains(o.Err.Error(), "broke as it ended a transaction") {
+			t.Errorf("outcome %+v, want it to say that a connection broke", o)
+		}
+	}
+	s.Close()
+	breaks = false
+	s = openWith(t, driver, exactEnv())
+	if far := s.(uplink.Resumer).Far(); far.Seq != 20 {
+		t.Errorf("the next session begins at %v, want 20", far)
+	}
+	wantAcks(t, send(t, s, records(21, 30)))
+	if n := len(readCommitted(t, server.Addr, "broken")); n != 30 {
+		t.Errorf("%d records are there, want 30", n)
 	}
 }
 

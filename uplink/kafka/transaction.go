@@ -40,7 +40,8 @@ type transaction struct {
 	count int // of records
 	sent  []sent
 	open  atomic.Int32  // records without an answer
-	ended time.Duration // how long the answer to its commit took
+	asked time.Time     // when its commit was
+	ended time.Duration // how long the answer to that took
 
 	mu      sync.Mutex       // guards the fields below, which the client's promises fill
 	refused map[uint64]error // records that stood in a refused batch
@@ -188,6 +189,10 @@ func (s *exact) pump() {
 		return
 	}
 	for len(s.waiting) > 0 {
+		if s.tx == nil && s.mayHang() {
+			s.fail(fmt.Errorf("a connection to %s broke as it ended a transaction, and the next session looks for what that left", s.address))
+			return
+		}
 		if s.tx == nil && s.unsettled && time.Since(s.committed) < settleTime {
 			s.ending = true
 			s.running.Go(s.settle)
@@ -351,7 +356,7 @@ func (s *exact) commit(tx *transaction, last uplink.FarCursor) {
 		s.tx, s.failed = nil, errors.New("the transaction was aborted, for a batch in it was refused")
 		s.giveBack()
 	default:
-		s.tx, s.committed, s.single, s.unsettled = nil, time.Now(), tx.count == 1, tx.ended < settleTime
+		s.tx, s.asked, s.committed, s.single, s.unsettled = nil, tx.asked, time.Now(), tx.count == 1, tx.ended < settleTime
 		s.pace.Took(tx.bytes, time.Since(tx.begun))
 		s.pace.Held(tx.bytes, s.quota.take())
 		s.pump()
@@ -374,6 +379,16 @@ func (s *exact) commit(tx *transaction, last uplink.FarCursor) {
 // settleTime is how long the broker lets a transaction's first batch wait while it still ends the last one (its setting
 // add.partitions.to.txn.retry.backoff.ms).
 const settleTime = 20 * time.Millisecond
+
+// endTime is how long after its answer to a commit a broker may still be at it, with room to spare.
+const endTime = time.Second
+
+// mayHang reports whether a connection broke while the broker ended the last transaction. Perhaps it has crashed, and that one hangs: our
+// next one would be written on top of it, and have it aborted with itself. The next session ends it first. The caller holds mu.
+func (s *exact) mayHang() bool {
+	broken := time.Unix(0, s.broken.Load())
+	return !s.asked.IsZero() && broken.After(s.asked) && broken.Before(s.committed.Add(endTime))
+}
 
 // settle waits until the broker has ended the last transaction: it answers before, and a batch that comes too early has to wait for
 // longer than it takes. Then it goes on. Where the answers to a commit take as long as that wait, nothing is gained and nothing asked.
@@ -410,11 +425,11 @@ func (s *exact) end(tx *transaction, last uplink.FarCursor) (refused map[uint64]
 	if s.hooks.committing != nil {
 		s.hooks.committing()
 	}
-	asked := time.Now()
+	tx.asked = time.Now()
 	if err := s.client.EndTransaction(s.ctx, kgo.TryCommit); err != nil {
 		return nil, err
 	}
-	tx.ended = time.Since(asked)
+	tx.ended = time.Since(tx.asked)
 	if s.hooks.committed != nil {
 		s.hooks.committed()
 	}
