@@ -35,7 +35,7 @@ func (r *Runner) succeed(f *flight) {
 
 // doubtLocked keeps when the records that are still in flight at the end of a session were sent first.
 func (f *flight) doubtLocked() {
-	f.aloft.each(func(up *aloft) { f.doubts[up.rec.Seq] = up.since })
+	f.aloft.each(func(up *aloft) { f.doubts[up.seq] = up.since })
 	f.aloft.clear()
 }
 

@@ -3,6 +3,7 @@ package uplink
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"edgegateway/pipeline"
@@ -12,7 +13,7 @@ import (
 // feed reads, decodes and sends until the flight is halted. It buries dead letters where the far cursor must pass them.
 func (f *flight) feed(reading, sending context.Context) {
 	var last uint64
-	for f.bury(sending) {
+	for f.bury(reading, sending) {
 		records, bytes, ok := f.waitForRoom(last)
 		if !ok {
 			return
@@ -155,8 +156,9 @@ func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 		return nil
 	}
 	f.sent = time.Now()
+	var kept []wal.Record
 	for i, rec := range batch {
-		up := aloft{rec: rec, since: f.sent.UnixNano(), alone: alone, fresh: rec.Seq > f.r.reach && !f.r.believed}
+		up := aloft{seq: rec.Seq, size: int32(len(rec.Data)), since: f.sent.UnixNano(), alone: alone, fresh: rec.Seq > f.r.reach && !f.r.believed}
 		f.r.reach = max(f.r.reach, rec.Seq)
 		err := bad[i]
 		if t := f.r.tries[rec.Seq]; err == nil && t != nil {
@@ -171,7 +173,8 @@ func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 			return out // the rest is read again
 		case err != nil:
 			delete(f.doubts, rec.Seq)
-			f.reports = append(f.reports, &aloft{rec: rec, Outcome: Outcome{Verdict: Drop, Err: err}, since: up.since, alone: alone, unasked: true})
+			unread := rec // not rec itself, or each would be made on the heap
+			f.reports = append(f.reports, &aloft{seq: rec.Seq, rec: &unread, Outcome: Outcome{Verdict: Drop, Err: err}, since: up.since, alone: alone, unasked: true})
 			signal(f.wake)
 			continue
 		}
@@ -188,6 +191,12 @@ func (f *flight) takeOff(batch []wal.Record, due bool) []Record {
 		out = append(out, ready[i])
 		if f.aloft.count == 0 {
 			f.progress = f.sent
+		}
+		if f.resetter == nil {
+			if kept == nil {
+				kept = slices.Clone(batch)
+			}
+			up.rec = &kept[i]
 		}
 		f.aloft.put(up)
 		f.bytes += len(rec.Data)
@@ -260,15 +269,15 @@ func (f *flight) report(seq uint64, o Outcome) {
 	if up == nil {
 		return
 	}
-	f.bytes -= len(up.rec.Data)
+	f.bytes -= int(up.size)
 	if f.held != nil && o.Verdict == Retry && o.Answered {
 		f.held.count++
-		f.held.bytes += len(up.rec.Data)
+		f.held.bytes += int(up.size)
 	}
 	up.Outcome = o
 	if o.Verdict == Drop && f.resetter != nil {
 		f.refusedLocked(up)
-		f.letterLocked(up.rec, reason(o.Err, "refused without a reason"))
+		f.letterLocked(wal.Record{Seq: up.seq}, reason(o.Err, "refused without a reason"))
 		f.progress = time.Now()
 		f.aloft.settled(up)
 	} else {

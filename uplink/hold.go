@@ -37,11 +37,11 @@ func (f *flight) hold(p *aloft) bool {
 	}
 	f.mu.Lock()
 	f.held.count-- // report has counted it, and add does
-	f.held.bytes -= len(p.rec.Data)
+	f.held.bytes -= int(p.size)
 	key := f.keyOf(p)
 	if t := f.refusedLocked(p); f.r.spent(t) {
 		f.mu.Unlock()
-		f.refuse(p.rec, p.Err)
+		f.refuse(*p.rec, p.Err)
 		f.release(p)
 		return true
 	}
@@ -51,21 +51,21 @@ func (f *flight) hold(p *aloft) bool {
 		q = &queue{}
 		f.held.queues[key] = q
 	}
-	if now := time.Now(); q.trial == p.rec.Seq || q.trial == 0 && !now.Before(q.due) {
+	if now := time.Now(); q.trial == p.seq || q.trial == 0 && !now.Before(q.due) {
 		q.failures++
 		q.due = now.Add(f.r.pause(q.failures, false))
 		f.held.endTrial(q)
 		f.alarmLocked(q.due)
 	}
-	f.held.add(q, p.rec)
-	f.r.holding(p.rec.Seq, reason(p.Err, "the record was not taken").Error())
+	f.held.add(q, *p.rec)
+	f.r.holding(p.seq, reason(p.Err, "the record was not taken").Error())
 	return true
 }
 
 // keyOf returns what a record holds when it is held.
 func (f *flight) keyOf(p *aloft) string {
 	if f.r.cfg.Env.Promise.Order == OrderNone {
-		return strconv.FormatUint(p.rec.Seq, 10)
+		return strconv.FormatUint(p.seq, 10)
 	}
 	return p.key
 }
@@ -111,7 +111,7 @@ func (f *flight) release(p *aloft) {
 	}
 	key := f.keyOf(p)
 	q := f.held.queues[key]
-	if q == nil || q.trial != p.rec.Seq {
+	if q == nil || q.trial != p.seq {
 		return
 	}
 	f.held.endTrial(q)

@@ -3,6 +3,7 @@ package uplink
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -22,13 +23,13 @@ const lateRoom = 3 * time.Second
 
 // letterLocked notes a record that is refused for good. Whatever ends the session, it is not sent again.
 func (f *flight) letterLocked(rec wal.Record, err error) {
-	f.tryLocked(&aloft{rec: rec, since: f.sent.UnixNano()}).final = err
+	f.tryLocked(&aloft{seq: rec.Seq, since: f.sent.UnixNano()}).final = err
 	f.letters = append(f.letters, rec)
 	f.nudgeLocked()
 }
 
 // bury brings the letters that are there into the log and the far cursor past them. It returns false when the session is over.
-func (f *flight) bury(ctx context.Context) bool {
+func (f *flight) bury(reading, sending context.Context) bool {
 	for f.resetter != nil {
 		letters, wait, ok := f.takeLetters()
 		switch {
@@ -39,7 +40,7 @@ func (f *flight) bury(ctx context.Context) bool {
 		case len(letters) == 0:
 			return true
 		default:
-			if err := f.buryThese(ctx, letters); err != nil {
+			if err := f.buryThese(reading, sending, letters); err != nil {
 				return false
 			}
 		}
@@ -67,8 +68,8 @@ func (f *flight) takeLetters() (letters []wal.Record, wait, ok bool) {
 	next := ^uint64(0) // the first record behind it that was taken for this flight; the driver has not sent it
 	below := false
 	f.aloft.each(func(a *aloft) {
-		below = below || a.rec.Seq < first
-		next = min(next, a.rec.Seq)
+		below = below || a.seq < first
+		next = min(next, a.seq)
 	})
 	if below {
 		return nil, true, true
@@ -86,7 +87,11 @@ func (f *flight) takeLetters() (letters []wal.Record, wait, ok bool) {
 	return letters, false, true
 }
 
-func (f *flight) buryThese(ctx context.Context, letters []wal.Record) error {
+func (f *flight) buryThese(reading, ctx context.Context, letters []wal.Record) error {
+	letters, err := f.readAgain(reading, letters)
+	if err != nil || len(letters) == 0 {
+		return err
+	}
 	for _, rec := range letters {
 		f.mu.Lock()
 		why := f.r.tries[rec.Seq].final
@@ -121,6 +126,42 @@ func (f *flight) buryThese(ctx context.Context, letters []wal.Record) error {
 	f.mu.Unlock()
 	f.r.cfg.Cursor.Rewind()
 	return nil
+}
+
+// readAgain returns letters with their data, of which nothing was kept when they were sent. All below the first has its outcome, and so has
+// what lies between them, so they are the next that the log gives. What it has dropped meanwhile is none any more.
+func (f *flight) readAgain(ctx context.Context, letters []wal.Record) (whole []wal.Record, err error) {
+	if !slices.ContainsFunc(letters, func(rec wal.Record) bool { return rec.Data == nil }) {
+		return letters, nil
+	}
+	f.r.cfg.Cursor.Rewind()
+	for len(letters) > 0 {
+		batch, err := f.r.cfg.Cursor.Read(ctx, len(letters), f.r.cfg.MaxBytes)
+		if err != nil {
+			if ctx.Err() == nil {
+				f.endLog(err)
+			}
+			return nil, err
+		}
+		for _, rec := range batch {
+			for len(letters) > 0 && letters[0].Seq < rec.Seq {
+				letters = letters[1:]
+			}
+			if len(letters) == 0 {
+				break
+			}
+			if letters[0].Seq != rec.Seq {
+				err := fmt.Errorf("record %d has no outcome, and stands below the dead letter %d", rec.Seq, letters[0].Seq)
+				f.halt(err)
+				return nil, err
+			}
+			whole, letters = append(whole, rec), letters[1:]
+		}
+	}
+	if len(whole) == 0 {
+		f.r.cfg.Cursor.Rewind()
+	}
+	return whole, nil
 }
 
 // waitsForRoom says that letters cannot be stored for now. The far cursor must not pass them before, so nothing goes on.

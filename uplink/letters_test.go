@@ -115,7 +115,7 @@ func (s *visit) Send(_ context.Context, recs []uplink.Record, report func(uint64
 func (s *visit) Close() { s.running.Wait() }
 
 // life runs a gateway on the log in dir until dead is closed or all records have an outcome. The log has n records, of which
-// those in bad are poison and those in broken cannot be read.
+// those in bad are poison and those in unread cannot be read.
 type life struct {
 	t    *testing.T
 	dir  string
@@ -148,7 +148,10 @@ func born(t *testing.T, dir string) *life {
 	return l
 }
 
-func (l *life) fill(n int, bad, broken []uint64) {
+// broken is what cannot be read.
+var broken = []byte{0xff}
+
+func (l *life) fill(n int, bad, unread []uint64) {
 	l.t.Helper()
 	var b wal.Batch
 	for seq := range uint64(n) {
@@ -157,8 +160,8 @@ func (l *life) fill(n int, bad, broken []uint64) {
 			m.Topic = "poison"
 		}
 		data := pipeline.Encode(nil, &m)
-		if slices.Contains(broken, seq+1) {
-			data = []byte{0xff}
+		if slices.Contains(unread, seq+1) {
+			data = broken
 		}
 		b.Entries = append(b.Entries, wal.Entry{Stream: "line", Data: data})
 	}
@@ -246,6 +249,11 @@ func lettersOf(t *testing.T, dir string) []uint64 {
 		out = append(out, d.Seq)
 		if d.Driver != "faked" || d.Reason == "" {
 			t.Errorf("dead letter %+v, want its driver and its reason", d)
+		}
+		var m pipeline.Message
+		var texts pipeline.Decoder
+		if err := texts.Decode(&m, d.Data); !slices.Equal(d.Data, broken) && (err != nil || fmt.Sprint(m.Value) != fmt.Sprint(pipeline.Int(int64(d.Seq)))) {
+			t.Errorf("dead letter %d has the data %x (%v), want all of the record", d.Seq, d.Data, err)
 		}
 	}
 	slices.Sort(out)

@@ -28,17 +28,17 @@ func (f *flight) collides(p *aloft) error {
 		if err := r.unmark(); err != nil {
 			return err
 		}
-		r.log.Warn("the operator's choice was followed", "choice", string(Resume), "seq", p.rec.Seq)
+		r.log.Warn("the operator's choice was followed", "choice", string(Resume), "seq", p.seq)
 		return nil
 	}
 	f.mu.Lock()
-	r.reach = min(r.reach, p.rec.Seq-1)
+	r.reach = min(r.reach, p.seq-1)
 	f.haltLocked(nil) // what goes up after this would raise it again
 	f.mu.Unlock()
 	if err := r.mark(); err != nil {
 		return err
 	}
-	return r.collision(p.rec.Seq)
+	return r.collision(p.seq)
 }
 
 // collision says that the far side has another record with a number than this log.

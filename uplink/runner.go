@@ -17,7 +17,8 @@ import (
 type Cursor interface {
 	// Read returns the next records, at least one, and waits for them until ctx ends.
 	Read(ctx context.Context, maxRecords, maxBytes int) ([]wal.Record, error)
-	// Done and Refuse give records their final outcome: confirmed, or refused for good. Done keeps nothing of the slice.
+	// Done and Refuse give records their final outcome: confirmed, or refused for good. Done keeps nothing of the slice, and needs no more
+	// of a record than its Seq.
 	Done(recs ...wal.Record)
 	Refuse(r wal.Record, why wal.Refusal)
 	// Rewind makes Read begin again at the first record without an outcome.

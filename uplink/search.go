@@ -35,7 +35,7 @@ func (f *flight) beginLocked() {
 		}
 	}
 	f.aloft.each(func(a *aloft) {
-		if a.rec.Seq <= f.suspect {
+		if a.seq <= f.suspect {
 			n++
 		}
 	})
@@ -48,23 +48,23 @@ func (f *flight) suspected(p *aloft) {
 	f.mu.Lock()
 	f.solved = true
 	t := f.refusedLocked(p)
-	if p.alone && p.rec.Seq >= f.r.search.until {
+	if p.alone && p.seq >= f.r.search.until {
 		f.r.search = search{}
 	}
 	switch {
 	case p.alone && f.resetter == nil:
 		f.mu.Unlock()
-		f.refuse(p.rec, p.Err)
+		f.refuse(*p.rec, p.Err)
 		f.release(p)
 		return
 	case p.alone: // whether the session can still move the far cursor is not known: the next one can
 		t.final = reason(p.Err, "refused without a reason")
 	default:
 		if f.suspect == 0 && f.r.search.until == 0 {
-			f.r.log.Info("batch refused, looking for the record", "seq", p.rec.Seq, "err", p.Err)
+			f.r.log.Info("batch refused, looking for the record", "seq", p.seq, "err", p.Err)
 		}
-		f.suspect = max(f.suspect, p.rec.Seq)
-		f.unsettled = append(f.unsettled, p.rec.Seq)
+		f.suspect = max(f.suspect, p.seq)
+		f.unsettled = append(f.unsettled, p.seq)
 	}
 	f.haltLocked(nil)
 	f.mu.Unlock()

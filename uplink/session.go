@@ -133,9 +133,11 @@ type flight struct {
 
 // aloft is a record that has gone up, and once it is reported what was said of it.
 type aloft struct {
-	rec wal.Record
+	seq uint64
+	rec *wal.Record // nil with a resetter: few need more of it than its number, and buryThese reads those again
 	Outcome
 	key     string // with order: key
+	size    int32  // of its data
 	since   int64  // when it was sent, in nanoseconds since 1970
 	alone   bool   // in a search: nothing else was in flight
 	fresh   bool   // the far side could not have it before

@@ -97,7 +97,7 @@ func (f *flight) settle() (over bool) {
 		}
 		switch p.Verdict {
 		case Ack:
-			acks = append(acks, p.rec)
+			acks = append(acks, wal.Record{Seq: p.seq})
 			if f.held != nil {
 				f.release(p)
 			}
@@ -146,6 +146,6 @@ func (f *flight) drop(p *aloft) {
 		f.refusedLocked(p)
 		f.mu.Unlock()
 	}
-	f.refuse(p.rec, p.Err)
+	f.refuse(*p.rec, p.Err)
 	f.release(p)
 }

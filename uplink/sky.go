@@ -27,7 +27,7 @@ var pages = sync.Pool{New: func() any { return &page{} }}
 
 // put takes a record up.
 func (s *sky) put(a aloft) *aloft {
-	seq := a.rec.Seq
+	seq := a.seq
 	p := s.page(seq)
 	if p == nil {
 		p = pages.Get().(*page)
@@ -78,7 +78,7 @@ func (s *sky) settled(a *aloft) {
 	if a.unasked {
 		return
 	}
-	p := s.page(a.rec.Seq)
+	p := s.page(a.seq)
 	if p.open--; p.open > 0 {
 		return
 	}

@@ -5,8 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-
-	"edgegateway/wal"
 )
 
 var errTest = errors.New("test")
@@ -24,12 +22,12 @@ func TestSkyHoldsWhatIsUp(t *testing.T) {
 			if next++; rand.N(100) == 0 {
 				next += rand.Uint64N(1000) // records that were lost
 			}
-			s.put(aloft{rec: wal.Record{Seq: next}, since: sent(next)})
+			s.put(aloft{seq: next, since: sent(next)})
 			up[next] = true
 		case 2:
 			for seq := range up { // any of them
 				a := s.take(seq)
-				if a == nil || a.rec.Seq != seq || a.since != sent(seq) || a.Err != nil {
+				if a == nil || a.seq != seq || a.since != sent(seq) || a.Err != nil {
 					t.Fatalf("record %d: %+v", seq, a)
 				}
 				if s.take(seq) != nil {
@@ -61,8 +59,8 @@ func TestSkyHoldsWhatIsUp(t *testing.T) {
 	}
 	found := 0
 	s.each(func(a *aloft) {
-		if found++; !up[a.rec.Seq] {
-			t.Errorf("record %d is up", a.rec.Seq)
+		if found++; !up[a.seq] {
+			t.Errorf("record %d is up", a.seq)
 		}
 	})
 	if found != len(up) || s.take(next+1) != nil {

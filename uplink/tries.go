@@ -17,10 +17,10 @@ type try struct {
 
 // tryLocked returns the try of a record.
 func (f *flight) tryLocked(p *aloft) *try {
-	t := f.r.tries[p.rec.Seq]
+	t := f.r.tries[p.seq]
 	if t == nil {
 		t = &try{first: time.Unix(0, p.since)}
-		f.r.tries[p.rec.Seq] = t
+		f.r.tries[p.seq] = t
 	}
 	return t
 }
@@ -29,7 +29,7 @@ func (f *flight) tryLocked(p *aloft) *try {
 func (f *flight) refusedLocked(p *aloft) *try {
 	t := f.tryLocked(p)
 	t.attempts++
-	f.r.attempted(p.rec.Seq, t.attempts)
+	f.r.attempted(p.seq, t.attempts)
 	return t
 }
 
@@ -44,9 +44,9 @@ func (r *Runner) spent(t *try) bool {
 func (f *flight) retry(p *aloft) {
 	err := reason(p.Err, "the record was not taken")
 	f.mu.Lock()
-	f.unsettled = append(f.unsettled, p.rec.Seq)
+	f.unsettled = append(f.unsettled, p.seq)
 	if !p.Answered {
-		f.doubts[p.rec.Seq] = p.since
+		f.doubts[p.seq] = p.since
 	}
 	switch {
 	case p.Answered:

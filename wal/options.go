@@ -27,7 +27,7 @@ type Options struct {
 	MaxDelay time.Duration
 	// NewEpoch is the epoch given to a log that Open creates; 0 means 1. An existing log keeps its own.
 	NewEpoch uint64
-	// Window is the number of records that a cursor may have without outcome. 0 means 65,536.
+	// Window is the number of records that a cursor may have without outcome. 0 means 131,072.
 	Window int
 	// Codec says how blocks are compressed. Empty means CodecS2.
 	Codec Codec
@@ -129,7 +129,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.NewEpoch = 1
 	}
 	if o.Window <= 0 {
-		o.Window = 65_536
+		o.Window = 131_072
 	}
 	for stream, quota := range o.Quotas {
 		if quota < minQuota || o.MaxBytes > 0 && quota >= o.MaxBytes {

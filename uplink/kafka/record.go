@@ -169,10 +169,13 @@ func seqOf(rec *kgo.Record) uint64 {
 	return seq
 }
 
-// chunk returns how many records fit so many bytes, one at the least, and how many bytes they take.
+// payload returns the bytes of a record's key and payload.
+func (o *outgoing) payload() int { return int(o.text[3] - o.text[1]) }
+
+// chunk returns how many records fit so many bytes of keys and payloads, one at the least, and how many they take.
 func chunk(out []outgoing, limit int) (n, bytes int) {
 	for i := range out {
-		more := int(out[i].size)
+		more := out[i].payload()
 		if i > 0 && bytes+more > limit {
 			return i, bytes
 		}

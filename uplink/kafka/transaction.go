@@ -17,7 +17,7 @@ import (
 
 // Bounds of a transaction. It is committed when one is reached, or when no more records have come for a moment.
 const (
-	transactionRecords = 30_000
+	transactionRecords = 60_000
 	transactionBytes   = 16 << 20
 	transactionAge     = 500 * time.Millisecond
 	transactionIdle    = 20 * time.Millisecond
@@ -36,7 +36,7 @@ const (
 // transaction is records that become visible together, with the far cursor behind them.
 type transaction struct {
 	begun time.Time
-	bytes int
+	bytes int // of keys and payloads
 	count int // of records
 	sent  []sent
 	open  atomic.Int32  // records without an answer
@@ -306,7 +306,7 @@ func (s *exact) full() bool {
 func (s *exact) add(p part) {
 	tx := s.tx
 	for i := range p.out {
-		tx.bytes += int(p.out[i].size)
+		tx.bytes += p.out[i].payload()
 		if seq, n := p.out[i].seq, len(tx.sent); i > 0 && tx.sent[n-1].end == seq {
 			tx.sent[n-1].end++
 		} else {
