@@ -494,3 +494,44 @@ func TestADeadLetterWithoutRoomHoldsTheStreamInPlainWords(t *testing.T) {
 		running.Wait()
 	})
 }
+
+// trimmed is a log that drops a record just before it is read again as a dead letter.
+type trimmed struct {
+	*uplinktest.Log
+	at      uint64
+	rewinds int
+}
+
+func (l *trimmed) Rewind() {
+	if l.rewinds++; l.rewinds == 2 { // the first is that of the session
+		_ = l.Pass(l.at)
+	}
+	l.Log.Rewind()
+}
+
+func TestARecordThatTheLogDropsBeforeItIsADeadLetterHoldsNothing(t *testing.T) {
+	const n, bad = 20, 12
+	log := &trimmed{Log: uplinktest.NewLog(), at: bad}
+	for seq := range n {
+		m := pipeline.Message{Topic: "t", Value: pipeline.Int(int64(seq + 1))}
+		if seq+1 == bad {
+			m.Topic = "poison"
+		}
+		log.Append(m)
+	}
+	p := &place{}
+	r := uplink.New(uplink.RunnerConfig{Driver: p, Cursor: log, Env: uplink.Env{Gateway: "gw1", Stream: "line", Epoch: 3, Uplink: "far"}})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	if !log.Wait(n, 20*time.Second) {
+		t.Errorf("%d of %d records have an outcome; %+v", log.Settled(), n, r.Status())
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if want := without(n, []uint64{bad}); !slices.Equal(p.got, want) || len(log.Letters()) != 0 {
+		t.Errorf("the far side has %v and the log the letters %v, want %v and none", p.got, log.Letters(), want)
+	}
+}
