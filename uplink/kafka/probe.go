@@ -20,13 +20,14 @@ import (
 type probe struct {
 	link
 	cursors string
+	exact   bool
 	admin   *kadm.Client
 }
 
 // Probe implements uplink.Prober. No test record is written: whoever reads the topic would get it. Instead the brokers are asked
 // what the user may do. No transaction is begun either: that would fence the session that runs.
 func (c *Config) Probe(ctx context.Context, env uplink.Env, step func(uplink.Step)) {
-	p := &probe{link: c.link(ctx, env), cursors: c.CursorTopic}
+	p := &probe{link: c.link(ctx, env), cursors: c.CursorTopic, exact: env.Promise.Delivery == uplink.ExactlyOnce}
 	defer p.cancel()
 	p.id = "gw/" + strings.Join([]string{env.Gateway, env.Stream, env.Uplink}, "/")
 	options, err := c.dial(env)
@@ -43,7 +44,7 @@ func (c *Config) Probe(ctx context.Context, env uplink.Env, step func(uplink.Ste
 	if p.topic != "" {
 		tries = append(tries, p.probeTopic, p.probeRights)
 	}
-	if env.Promise.Delivery == uplink.ExactlyOnce {
+	if p.exact {
 		tries = append(tries, p.probeTransactions, p.probeCursors)
 	}
 	for _, try := range tries {
@@ -137,8 +138,13 @@ func (p *probe) may(ctx context.Context, topic string, wanted ...kadm.ACLOperati
 	return uplink.Config(fmt.Errorf("the user may not do what it takes with topic %s (want the rights %s on it)", topic, strings.Join(missing, ", ")))
 }
 
+// probeRights wants the right to read, too, where a session has to look at what a crash of the broker left open.
 func (p *probe) probeRights(ctx context.Context) uplink.Step {
-	return uplink.Step{Name: "rights to write to topic " + p.topic, Err: p.may(ctx, p.topic, kadm.OpWrite, kadm.OpDescribe)}
+	wanted := []kadm.ACLOperation{kadm.OpWrite, kadm.OpDescribe}
+	if p.exact {
+		wanted = append(wanted, kadm.OpRead)
+	}
+	return uplink.Step{Name: "rights to write to topic " + p.topic, Err: p.may(ctx, p.topic, wanted...)}
 }
 
 func (p *probe) probeTransactions(ctx context.Context) uplink.Step {

@@ -28,6 +28,11 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 		}
 	}
 	prepare(t, server.Addr, "read-only")
+	prepare(t, server.Addr, "write-only")
+	describe := kadm.NewACLs().Topics("write-only-gw1").ResourcePatternType(kadm.ACLPatternLiteral).Operations(kadm.OpDescribe, kadm.OpWrite)
+	if made, err := admin.CreateACLs(t.Context(), describe.Allow("User:ANONYMOUS").AllowHosts("*")); err != nil || made[0].Err != nil {
+		t.Fatalf("allow: %v %+v", err, made)
+	}
 	denied(kadm.NewACLs().Topics("read-only-gw1"), kadm.OpWrite)
 	denied(kadm.NewACLs().TransactionalIDs("gw/gw1/line/denied"), kadm.OpDescribe)
 	denied(kadm.NewACLs().TransactionalIDs("gw/gw1/line/watched"), kadm.OpWrite)
@@ -76,6 +81,7 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 		{"nobody listens", "probed-gw1", "refuses the connection", func(c *kafka.Config, _ *uplink.Env) { c.Brokers = []string{"127.0.0.1:1"} }},
 		{"topic missing", "not-there", "topic not-there does not exist", nil},
 		{"no right to write", "read-only-gw1", "want the rights WRITE", nil},
+		{"no right to read", "write-only-gw1", "want the rights READ on it", nil},
 		{"no right on the transactional id", "probed-gw1", "may not use the transactional id", func(_ *kafka.Config, e *uplink.Env) { e.Uplink = "denied" }},
 		{"no right to write with the transactional id", "probed-gw1", "may not use the transactional id", func(_ *kafka.Config, e *uplink.Env) { e.Uplink = "watched" }},
 		{"cursors expire", "probed-gw1", "cleanup.policy=delete", func(c *kafka.Config, _ *uplink.Env) { c.CursorTopic = "expires" }},
