@@ -187,6 +187,8 @@ func TestRenewedRedisPassword(t *testing.T) {
 	})
 }
 
+// A token has its generation in it (jti): two that are made in one second would be the same otherwise, and nothing renewed.
+
 // lifetime is that of a token of the first two generations, where a server ends them by their time.
 const lifetime = 6 * time.Second
 
@@ -218,7 +220,7 @@ func TestRenewedKafkaToken(t *testing.T) {
 			server.At["SASL"], filepath.Join(s.dir, "token")),
 		two: true,
 		save: func(g int) {
-			s.save("token", []byte(webToken(`{"alg":"none"}`, map[string]any{"sub": "gw", "iat": time.Now().Unix(), "exp": ends(g).Unix()}, nil)))
+			s.save("token", []byte(webToken(`{"alg":"none"}`, map[string]any{"sub": "gw", "iat": time.Now().Unix(), "exp": ends(g).Unix(), "jti": fmt.Sprint(g)}, nil)))
 		},
 		knows: func(...int) {}, // they end by their time
 		stored: func() []string {
@@ -241,14 +243,14 @@ func TestRenewedKafkaToken(t *testing.T) {
 func TestRenewedPulsarToken(t *testing.T) {
 	t.Parallel() // it waits more than it works
 	key := []byte("a key of 32 bytes and some more !")
-	sign := func(user string, end time.Time) string {
-		return webToken(`{"alg":"HS256"}`, map[string]any{"sub": user, "exp": end.Unix()}, func(text string) []byte {
+	sign := func(user, id string, end time.Time) string {
+		return webToken(`{"alg":"HS256"}`, map[string]any{"sub": user, "jti": id, "exp": end.Unix()}, func(text string) []byte {
 			mac := hmac.New(sha256.New, key)
 			mac.Write([]byte(text))
 			return mac.Sum(nil)
 		})
 	}
-	admin := sign("admin", time.Now().Add(time.Hour))
+	admin := sign("admin", "0", time.Now().Add(time.Hour))
 	broker := rig.NewPulsar(t, "authenticationEnabled=true", "authenticationRefreshCheckSeconds=1",
 		"authenticationProviders=org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
 		"tokenSecretKey=data:;base64,"+base64.StdEncoding.EncodeToString(key),
@@ -258,7 +260,7 @@ func TestRenewedPulsarToken(t *testing.T) {
 	s := newSite(t, "")
 	renews(t, s, secret{
 		uplink: fmt.Sprintf("{driver: pulsar, servers: [%q], topic: edge, token_file: %s}", broker.Addr, filepath.Join(s.dir, "token")), two: true,
-		save:  func(g int) { s.save("token", []byte(sign("gw", ends(g)))) },
+		save:  func(g int) { s.save("token", []byte(sign("gw", fmt.Sprint(g), ends(g)))) },
 		knows: func(...int) {}, // they end by their time
 		stored: func() []string {
 			client, err := pulsar.NewClient(pulsar.ClientOptions{URL: "pulsar://" + broker.Addr, Authentication: pulsar.NewAuthenticationToken(admin)})
