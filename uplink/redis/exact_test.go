@@ -289,8 +289,8 @@ func TestADeadLetterAtTheEndMovesTheFarCursor(t *testing.T) {
 		}
 	}
 	g.stop()
-	if len(log.Letters()) != 1 || log.Again() != 0 {
-		t.Errorf("letters %v, %d given out again; want one, none", log.Letters(), log.Again())
+	if len(log.Letters()) != 1 || log.Again() != 1 { // the letter itself, which was not kept in memory
+		t.Errorf("letters %v, %d given out again; want one, one", log.Letters(), log.Again())
 	}
 	f.holds("stream", "k", 5)
 }
