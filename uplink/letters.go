@@ -88,19 +88,19 @@ func (f *flight) takeLetters() (letters []wal.Record, wait, ok bool) {
 }
 
 func (f *flight) buryThese(reading, ctx context.Context, letters []wal.Record) error {
-	letters, err := f.readAgain(reading, letters)
-	if err != nil || len(letters) == 0 {
+	last := letters[len(letters)-1].Seq
+	whole, err := f.readAgain(reading, letters)
+	if err != nil {
 		return err
 	}
-	for _, rec := range letters {
+	for _, rec := range whole {
 		f.mu.Lock()
 		why := f.r.tries[rec.Seq].final
 		f.mu.Unlock()
 		f.refuse(rec, why)
 	}
-	last := letters[len(letters)-1].Seq
 	if p, ok := f.r.cfg.Cursor.(Position); ok {
-		late := time.AfterFunc(lateRoom, func() { f.r.waitsForRoom(last, len(letters)) })
+		late := time.AfterFunc(lateRoom, func() { f.r.waitsForRoom(last, len(whole)) })
 		err := p.Sync(ctx)
 		if !late.Stop() {
 			f.r.inFlight(0, 0)
@@ -129,7 +129,7 @@ func (f *flight) buryThese(reading, ctx context.Context, letters []wal.Record) e
 }
 
 // readAgain returns letters with their data, of which nothing was kept when they were sent. All below the first has its outcome, and so has
-// what lies between them, so they are the next that the log gives. What it has dropped meanwhile is none any more.
+// what lies between them, so they are the next that the log gives. What it has dropped meanwhile is missing, and has its outcome.
 func (f *flight) readAgain(ctx context.Context, letters []wal.Record) (whole []wal.Record, err error) {
 	if !slices.ContainsFunc(letters, func(rec wal.Record) bool { return rec.Data == nil }) {
 		return letters, nil
@@ -157,9 +157,6 @@ func (f *flight) readAgain(ctx context.Context, letters []wal.Record) (whole []w
 			}
 			whole, letters = append(whole, rec), letters[1:]
 		}
-	}
-	if len(whole) == 0 {
-		f.r.cfg.Cursor.Rewind()
 	}
 	return whole, nil
 }

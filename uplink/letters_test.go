@@ -534,4 +534,7 @@ func TestARecordThatTheLogDropsBeforeItIsADeadLetterHoldsNothing(t *testing.T) {
 	if want := without(n, []uint64{bad}); !slices.Equal(p.got, want) || len(log.Letters()) != 0 {
 		t.Errorf("the far side has %v and the log the letters %v, want %v and none", p.got, log.Letters(), want)
 	}
+	if p.resets != 1 { // a session may wait for it
+		t.Errorf("Reset was called %d times, want once", p.resets)
+	}
 }
